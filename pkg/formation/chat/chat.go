@@ -1,0 +1,129 @@
+// Package chat is the vocabulary of a conversation: messages, tool calls,
+// usage and the events a turn emits. It has no behaviour and imports only the
+// standard library; every room of the formation may speak it.
+package chat
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Role says who speaks.
+type Role string
+
+// The roles.
+const (
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+	Tool      Role = "tool"
+)
+
+// Message is one entry of a conversation as a model sees it.
+type Message struct {
+	Role    Role
+	Content string
+	// Calls are the tool calls an assistant message asks for.
+	Calls []ToolCall
+	// CallID names the call that a tool message answers.
+	CallID string
+}
+
+// ToolSpec describes a tool to a model.
+type ToolSpec struct {
+	Name        string
+	Description string
+	Schema      json.RawMessage // JSON Schema of the arguments; nil means an empty object
+	// ReadOnly and Idempotent come from the tool's annotations; a call that
+	// has either may be repeated after a crash.
+	ReadOnly   bool
+	Idempotent bool
+}
+
+// ToolCall is a model's request to run a tool.
+type ToolCall struct {
+	ID   string
+	Name string
+	Args json.RawMessage // as the model wrote it; may be invalid JSON
+}
+
+// ToolResult is what a tool answered.
+type ToolResult struct {
+	CallID  string
+	Content string
+	IsError bool
+}
+
+// Usage counts tokens.
+type Usage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+	// CachedTokens is the part of PromptTokens read from the provider's cache.
+	CachedTokens int `json:"-"`
+}
+
+// Add returns the sum of u and v.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{
+		PromptTokens:     u.PromptTokens + v.PromptTokens,
+		CompletionTokens: u.CompletionTokens + v.CompletionTokens,
+		TotalTokens:      u.TotalTokens + v.TotalTokens,
+		CachedTokens:     u.CachedTokens + v.CachedTokens,
+	}
+}
+
+// EventType is the token.type of a streamed frame.
+type EventType string
+
+// The streamed token types of the specification.
+const (
+	Progress  EventType = "progress"
+	Planning  EventType = "planning"
+	Content   EventType = "content"
+	Completed EventType = "completed"
+)
+
+// Stages of progress and content events (reference runtime.md 5.1).
+const (
+	StageInit                = "init"
+	StageAgentProcessing     = "agent_processing"
+	StageResponseGeneration  = "response_generation"
+	StageResponsePreparation = "response_preparation"
+	StageThinking            = "thinking"
+	StageToolCall            = "tool_call"
+)
+
+// Event is one step that a running turn shows: a stage marker or a slice of
+// the answer. The last word of a turn is not an Event but its Answer.
+type Event struct {
+	Type     EventType
+	Stage    string
+	Content  string
+	ToolName string // set with StageToolCall
+}
+
+// Sink receives the events of a turn in order. It is called by one goroutine
+// at a time and does not block on slow readers; an error ends the turn.
+type Sink func(Event) error
+
+// Answer is the result of a turn.
+type Answer struct {
+	Content string
+	AgentID string
+	Model   string
+	Usage   Usage
+	// Discontinuity tells that deltas already emitted do not add up to Content.
+	Discontinuity bool
+}
+
+// StoredMessage is a message of a session's transcript.
+type StoredMessage struct {
+	ID        string
+	Role      Role
+	Content   string
+	AgentID   string
+	Time      time.Time
+	SessionID string
+	UserID    string
+}

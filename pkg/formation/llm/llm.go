@@ -1,0 +1,59 @@
+// Package llm is the seam to language models: the Model interface, the chunks
+// it streams, and the router from "provider/model" ids to providers. The wire
+// protocols live in llm/provider; no vendor type crosses it.
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+
+	"github.com/agentformation/service/pkg/formation/chat"
+)
+
+// Model answers conversations. Implementations are safe for concurrent use.
+type Model interface {
+	// Stream runs one completion. The sequence yields deltas in order and ends
+	// with exactly one chunk whose Done is set, or with an error. Breaking out
+	// of the loop or ending ctx releases the connection.
+	Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error]
+}
+
+// Request is one completion to run.
+type Request struct {
+	// Model is the id behind the provider prefix, for example "gpt-5-mini".
+	Model    string
+	Messages []chat.Message
+	Tools    []chat.ToolSpec
+	Settings Settings
+	// Deltas tells that somebody reads the text while it is made. Without it
+	// an adapter may use the provider's plain reply, which costs less.
+	Deltas bool
+	// Schema, when set, asks for a JSON object of this shape.
+	Schema     json.RawMessage
+	SchemaName string
+	// Purpose names the caller for scripts and traces: "agent", "routing".
+	Purpose string
+}
+
+// Settings are the sampling and transport settings of a call. A nil pointer
+// leaves the provider's own default.
+type Settings struct {
+	Temperature *float64
+	MaxTokens   *int
+	Timeout     time.Duration // of the whole call; 0 means none
+	MaxRetries  int           // attempts after the first; 0 means none
+}
+
+// Chunk is a piece of a completion.
+type Chunk struct {
+	Text string
+	// Calls is set on the Done chunk only, complete and in order.
+	Calls []chat.ToolCall
+	// Done marks the last chunk; the fields below are set with it.
+	Done   bool
+	Usage  chat.Usage
+	Finish string // stop, tool_calls, length, content_filter
+	Model  string // the model that answered, as the provider names it
+}
