@@ -1,0 +1,76 @@
+# Everything that is done with this repository, one target each: "make help".
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# One set of flags for every build, test and lint, so that all share one build
+# cache. The tag turns on SQLite's full-text search; the version comes from the
+# linker, so Go need not ask git (which fails in a checkout of another user).
+export GOFLAGS := -buildvcs=false -tags=sqlite_fts5
+
+MODULE  := github.com/agentformation/service
+VERSION ?= $(shell git describe --tags --match 'v*' 2>/dev/null | sed 's/^v//' | grep . || echo 0.1.0-dev)
+COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null)
+LDFLAGS := -s -w -X $(MODULE)/pkg/version.Version=$(VERSION) -X $(MODULE)/pkg/version.Commit=$(COMMIT)
+
+GOLANGCI_VERSION := v2.15.0
+LINT := .make/bin/golangci-lint
+
+# How long "make fuzz" spends on each fuzz test, and "make soak" in all.
+FUZZTIME ?= 10s
+SOAKTIME ?= 30m
+PORT ?= 7890
+
+.PHONY: help run build test check bench bench-full soak fuzz generate lint fmt clean deps vet fresh
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## start the supervisor with the sample formation (PORT=7890; OPENAI_API_KEY, OPENAI_MODEL, OPENAI_BASE_URL)
+	@PORT='$(PORT)' scripts/run
+
+build: deps ## leave bin/supervisor and bin/formation-runtime
+	@mkdir -p bin
+	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/supervisor ./cmd/formation-runtime
+
+test: deps ## run every test with the race detector
+	go test -race -shuffle=on -count=1 -timeout=10m ./...
+
+check: lint vet fresh test ## what CI demands: format, lint, vet, generated files, tests
+
+bench: build ## measure chat beside a minimal handler, at most 3 minutes
+	go run ./test/bench
+
+bench-full: build ## the same, longer and steadier; writes test/bench/RESULTS.md
+	go run ./test/bench -full
+
+soak: build ## keep a formation under load for SOAKTIME and watch what it holds
+	go run ./test/bench -soak $(SOAKTIME)
+
+fuzz: deps ## run every fuzz test for FUZZTIME
+	scripts/fuzz $(FUZZTIME)
+
+generate: ## make the generated Go code again
+	scripts/gen-proto
+
+lint: deps $(LINT) ## format check and linters
+	$(LINT) run ./...
+
+fmt: deps $(LINT) ## format all Go code
+	$(LINT) fmt ./...
+
+clean: ## remove bin, .make and .dev (the formations of "make run" with their data)
+	rm -rf bin .make .dev
+
+deps:
+	@scripts/deps
+
+vet: deps
+	go vet ./...
+
+fresh: deps
+	scripts/check-fresh
+
+$(LINT): Makefile
+	scripts/install-tool $(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint $(GOLANGCI_VERSION)
