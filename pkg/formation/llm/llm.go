@@ -38,17 +38,30 @@ type Request struct {
 }
 
 // Settings are the sampling and transport settings of a call. A nil pointer
-// leaves the provider's own default.
+// leaves the provider's own default. Timeout, MaxRetries and Fallback are the
+// Router's business; adapters do not read them.
 type Settings struct {
 	Temperature *float64
 	MaxTokens   *int
-	Timeout     time.Duration // of the whole call; 0 means none
-	MaxRetries  int           // attempts after the first; 0 means none
+	// Timeout is the longest silence of one attempt: until the first piece of
+	// the answer and between two pieces, so a long answer that keeps coming is
+	// not cut. A plain reply comes in one piece. 0 means none.
+	Timeout    time.Duration
+	MaxRetries int // attempts after the first; 0 means none
+	// Fallback is the "provider/model" id (or alias) to ask when the first
+	// model has used up its attempts; "" means none.
+	Fallback string
 }
 
-// Chunk is a piece of a completion.
+// Chunk is a piece of a completion. A chunk with neither Text, Restarted nor
+// Done only tells that the provider is at work (it writes the arguments of a
+// tool call, for example); the Router drops it.
 type Chunk struct {
 	Text string
+	// Restarted is set on a chunk of its own: the stream broke after text had
+	// been yielded and begins anew, perhaps with another model. The reader
+	// drops the text it holds. Only the Router sets it.
+	Restarted bool
 	// Calls is set on the Done chunk only, complete and in order.
 	Calls []chat.ToolCall
 	// Done marks the last chunk; the fields below are set with it.
