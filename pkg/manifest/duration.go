@@ -1,0 +1,32 @@
+package manifest
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxDuration bounds every duration of a configuration file, so that sums of
+// them never overflow.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+var errDuration = errors.New("a duration is like 500ms, 90s, 15m, 2h or a number of seconds")
+
+// ParseDuration reads the durations of configuration files: a number with the
+// unit ms, s, m or h, or a bare number of seconds. Combinations such as 1h30m,
+// signs and values over ten years are refused.
+func ParseDuration(s string) (time.Duration, error) {
+	digits := strings.TrimRight(s, "msh")
+	unit, ok := map[string]time.Duration{
+		"": time.Second, "ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
+	}[s[len(digits):]]
+	if !ok || digits == "" || strings.Trim(digits, "0123456789.") != "" {
+		return 0, errDuration
+	}
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil || n*float64(unit) > float64(maxDuration) {
+		return 0, errDuration
+	}
+	return time.Duration(n * float64(unit)), nil
+}

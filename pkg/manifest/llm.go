@@ -1,0 +1,170 @@
+package manifest
+
+import (
+	"strings"
+	"time"
+)
+
+// The model capabilities, the keys of llm.models items. Only CapabilityText
+// is used in this release.
+const (
+	CapabilityText      = "text"
+	CapabilityEmbedding = "embedding"
+	CapabilityVision    = "vision"
+	CapabilityAudio     = "audio"
+	CapabilityVideo     = "video"
+	CapabilityDocuments = "documents"
+	CapabilityStreaming = "streaming"
+)
+
+// LLM is the manifest's llm block.
+type LLM struct {
+	// APIKeys maps a provider to a secret placeholder.
+	APIKeys map[string]string
+	// Endpoints maps a provider to the base URL used instead of its own.
+	Endpoints map[string]string
+	Settings  Settings
+	Models    []Model
+	// Aliases maps a short name to "provider/model"; every model id of this
+	// package's results is already resolved through it.
+	Aliases map[string]string
+}
+
+// Settings are sampling and transport settings with all defaults filled in.
+type Settings struct {
+	Temperature   float64       // 0-2, 0.7
+	MaxTokens     int           // 4096
+	Timeout       time.Duration // of one call, 30s
+	MaxRetries    int           // attempts after the first, 3
+	FallbackModel string        // "provider/model" or ""
+	// TemperatureGiven and MaxTokensGiven tell that a file sets the value. An
+	// adapter may leave out a mere default that a model refuses.
+	TemperatureGiven bool
+	MaxTokensGiven   bool
+}
+
+// Overrides are settings of which only the non-nil ones apply.
+type Overrides struct {
+	Temperature   *float64
+	MaxTokens     *int
+	Timeout       *time.Duration
+	MaxRetries    *int
+	FallbackModel *string
+}
+
+// With returns s changed by the values that o sets.
+func (s Settings) With(o Overrides) Settings {
+	if o.Temperature != nil {
+		s.Temperature, s.TemperatureGiven = *o.Temperature, true
+	}
+	if o.MaxTokens != nil {
+		s.MaxTokens, s.MaxTokensGiven = *o.MaxTokens, true
+	}
+	if o.Timeout != nil {
+		s.Timeout = *o.Timeout
+	}
+	if o.MaxRetries != nil {
+		s.MaxRetries = *o.MaxRetries
+	}
+	if o.FallbackModel != nil {
+		s.FallbackModel = *o.FallbackModel
+	}
+	return s
+}
+
+// Model is one entry of llm.models or llm_models.
+type Model struct {
+	Capability string
+	ID         string // "provider/model"
+	APIKey     string // placeholder that wins over LLM.APIKeys, or ""
+	Settings   Overrides
+}
+
+// ModelUse is everything needed to call a model.
+type ModelUse struct {
+	ID       string // "provider/model"; "" when no text model is configured
+	Settings Settings
+	APIKey   string // placeholder or key; "" when none is configured
+	Endpoint string // base URL of the provider; "" means the provider's own
+}
+
+// Provider returns the part of the model id before the first slash.
+func (u ModelUse) Provider() string { p, _ := SplitModel(u.ID); return p }
+
+// Model returns the part of the model id that the provider understands.
+func (u ModelUse) Model() string { _, m := SplitModel(u.ID); return m }
+
+// SplitModel cuts "provider/model" at its first slash. Without a slash both
+// parts are empty.
+func SplitModel(id string) (provider, model string) {
+	provider, model, ok := strings.Cut(id, "/")
+	if !ok {
+		return "", ""
+	}
+	return provider, model
+}
+
+// TextModel returns the formation's text model with its settings; the id is
+// "" when the manifest names none.
+func (l *LLM) TextModel() (id string, s Settings) {
+	u := l.Use(nil, Overrides{})
+	return u.ID, u.Settings
+}
+
+// Use merges the formation's settings with one file's own models and
+// overrides. Settings of a model entry belong to that entry only: an own model
+// does not inherit those of the formation's model.
+func (l *LLM) Use(own []Model, o Overrides) ModelUse {
+	m := textModel(own)
+	s := l.Settings
+	if m == nil {
+		if m = textModel(l.Models); m != nil {
+			s = s.With(m.Settings)
+		}
+		s = s.With(o)
+	} else {
+		s = s.With(o).With(m.Settings)
+	}
+	if m == nil {
+		return ModelUse{Settings: s}
+	}
+	u := l.ByID(m.ID, s)
+	if m.APIKey != "" {
+		u.APIKey = m.APIKey
+	}
+	return u
+}
+
+// ByID returns what is needed to call the model "provider/model", or an alias
+// of one, with settings s.
+func (l *LLM) ByID(id string, s Settings) ModelUse {
+	id = l.Resolve(id)
+	provider, _ := SplitModel(id)
+	return ModelUse{ID: id, Settings: s, APIKey: l.APIKeys[provider], Endpoint: l.Endpoints[provider]}
+}
+
+// Resolve returns the model id behind an alias, or id itself.
+func (l *LLM) Resolve(id string) string {
+	if to, ok := l.Aliases[id]; ok {
+		return to
+	}
+	return id
+}
+
+// OverlordUse returns the model that the overlord thinks with.
+func (f *Formation) OverlordUse() ModelUse {
+	o := f.Overlord.LLM
+	if o.Model == "" {
+		return f.LLM.Use(nil, o.Settings)
+	}
+	return f.LLM.Use([]Model{{Capability: CapabilityText, ID: o.Model}}, o.Settings)
+}
+
+func textModel(models []Model) *Model {
+	for i := range models {
+		if models[i].Capability == CapabilityText {
+			return &models[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package manifest
+
+// RuleID names one rule that configuration files are checked against. It is
+// stable and appears in validation_errors.
+type RuleID string
+
+// The rules about files.
+const (
+	RuleFileMissing  RuleID = "file.missing"
+	RuleFileKind     RuleID = "file.kind"
+	RuleFileSize     RuleID = "file.size"
+	RuleFileCount    RuleID = "file.count"
+	RuleFileEncoding RuleID = "file.encoding"
+	RuleIncludeForm  RuleID = "include.form"
+	RuleIncludePath  RuleID = "include.path"
+	RuleIncludeCycle RuleID = "include.cycle"
+)
+
+// The rules about YAML.
+const (
+	RuleYAMLSyntax    RuleID = "yaml.syntax"
+	RuleYAMLTab       RuleID = "yaml.tab"
+	RuleYAMLDepth     RuleID = "yaml.depth"
+	RuleYAMLSize      RuleID = "yaml.size"
+	RuleYAMLAlias     RuleID = "yaml.alias"
+	RuleYAMLTag       RuleID = "yaml.tag"
+	RuleYAMLKey       RuleID = "yaml.key"
+	RuleYAMLDuplicate RuleID = "yaml.duplicate"
+	RuleYAMLDocuments RuleID = "yaml.documents"
+)
+
+// The rules about values.
+const (
+	RuleRequired        RuleID = "value.required"
+	RuleType            RuleID = "value.type"
+	RuleEnum            RuleID = "value.enum"
+	RuleRange           RuleID = "value.range"
+	RuleDuration        RuleID = "value.duration"
+	RuleURL             RuleID = "value.url"
+	RuleConflict        RuleID = "value.conflict"
+	RuleRemoved         RuleID = "key.removed"
+	RulePlaceholder     RuleID = "placeholder.form"
+	RulePlaceholderType RuleID = "placeholder.type"
+)
+
+// The rules about the formation.
+const (
+	RuleSchema          RuleID = "formation.schema"
+	RuleFormationID     RuleID = "formation.id"
+	RuleVersion         RuleID = "formation.version"
+	RuleModelID         RuleID = "model.id"
+	RuleModelLocal      RuleID = "model.local"
+	RuleModelProvider   RuleID = "model.provider"
+	RuleModelCapability RuleID = "model.capability"
+	RuleModelAlias      RuleID = "model.alias"
+	RuleAgentID         RuleID = "agent.id"
+	RuleAgentDuplicate  RuleID = "agent.duplicate"
+	RuleAgentMismatch   RuleID = "agent.mismatch"
+	RuleAgentNone       RuleID = "agent.none"
+)
+
+// The rules whose breach is a Warning.
+const (
+	RuleUnknownKey    RuleID = "key.unknown"
+	RuleNoEffect      RuleID = "key.no_effect"
+	RuleAgentName     RuleID = "agent.name"
+	RuleNoModel       RuleID = "model.none"
+	RuleSecretLiteral RuleID = "secret.literal"
+	RuleSecretPrompt  RuleID = "secret.prompt"
+	RuleSoulEmpty     RuleID = "soul.empty"
+)
+
+// Rule is one rule with its meaning for people.
+type Rule struct {
+	ID      RuleID
+	Meaning string
+	Warns   bool // a breach is a Warning, not a Fault
+}
+
+// Rules returns every rule, so that a test can hold a case against each.
+func Rules() []Rule {
+	return []Rule{
+		{ID: RuleFileMissing, Meaning: "the manifest and every file it names exist"},
+		{ID: RuleFileKind, Meaning: "files are regular files inside the bundle"},
+		{ID: RuleFileSize, Meaning: "a file has at most 1 MiB"},
+		{ID: RuleFileCount, Meaning: "a formation reads at most 2000 files"},
+		{ID: RuleFileEncoding, Meaning: "files are UTF-8 text without control characters"},
+		{ID: RuleIncludeForm, Meaning: "$include stands alone and holds a path"},
+		{ID: RuleIncludePath, Meaning: "an included path stays inside the bundle"},
+		{ID: RuleIncludeCycle, Meaning: "files do not include each other in a circle"},
+		{ID: RuleYAMLSyntax, Meaning: "files are well-formed YAML"},
+		{ID: RuleYAMLTab, Meaning: "indentation uses spaces"},
+		{ID: RuleYAMLDepth, Meaning: "values nest at most 64 deep"},
+		{ID: RuleYAMLSize, Meaning: "a file, its aliases expanded, stays within the parser's limits"},
+		{ID: RuleYAMLAlias, Meaning: "an alias refers to an anchor before it"},
+		{ID: RuleYAMLTag, Meaning: "no tags besides !!str"},
+		{ID: RuleYAMLKey, Meaning: "keys are plain text"},
+		{ID: RuleYAMLDuplicate, Meaning: "a key stands once in its block"},
+		{ID: RuleYAMLDocuments, Meaning: "a file holds one document"},
+		{ID: RuleRequired, Meaning: "required keys have a value"},
+		{ID: RuleType, Meaning: "a value has the type of its key"},
+		{ID: RuleEnum, Meaning: "a value is one of the words of its key"},
+		{ID: RuleRange, Meaning: "a number is within the range of its key"},
+		{ID: RuleDuration, Meaning: "a duration is like 500ms, 90s, 15m, 2h or a number of seconds"},
+		{ID: RuleURL, Meaning: "an address is an absolute http or https URL"},
+		{ID: RuleConflict, Meaning: "one thing is set under one of its names"},
+		{ID: RuleRemoved, Meaning: "removed keys are not used"},
+		{ID: RulePlaceholder, Meaning: "a placeholder is ${{ secrets.NAME }}, ${{ env.NAME }} or ${{ user.credentials.NAME }}"},
+		{ID: RulePlaceholderType, Meaning: "placeholders stand in text values only"},
+		{ID: RuleSchema, Meaning: `schema is the text "1.0.0"`},
+		{ID: RuleFormationID, Meaning: "a formation id has 3-50 of a-z, 0-9 and -, and is not reserved"},
+		{ID: RuleVersion, Meaning: "a version has at most 64 letters, digits and . + - _"},
+		{ID: RuleModelID, Meaning: `a model is "provider/model" or an alias`},
+		{ID: RuleModelLocal, Meaning: "a local model is named local/owner/name and only embeds"},
+		{ID: RuleModelProvider, Meaning: "a provider is known or has an endpoint"},
+		{ID: RuleModelCapability, Meaning: "a models item has exactly one capability, each capability stands once"},
+		{ID: RuleModelAlias, Meaning: "an alias is no capability and names a model"},
+		{ID: RuleAgentID, Meaning: "an agent id has at most 64 letters, digits and . _ -"},
+		{ID: RuleAgentDuplicate, Meaning: "agent ids are unique"},
+		{ID: RuleAgentMismatch, Meaning: "an agent file has the id it is listed under"},
+		{ID: RuleAgentNone, Meaning: "at least one agent is active"},
+		{ID: RuleUnknownKey, Meaning: "keys are known", Warns: true},
+		{ID: RuleNoEffect, Meaning: "keys have an effect in this release", Warns: true},
+		{ID: RuleAgentName, Meaning: "an agent has a name", Warns: true},
+		{ID: RuleNoModel, Meaning: "every agent has a text model", Warns: true},
+		{ID: RuleSecretLiteral, Meaning: "keys are given as placeholders", Warns: true},
+		{ID: RuleSecretPrompt, Meaning: "secrets stay out of texts that a model reads", Warns: true},
+		{ID: RuleSoulEmpty, Meaning: "a soul file has text", Warns: true},
+	}
+}

@@ -1,0 +1,46 @@
+package manifest
+
+// nearest returns the candidate that word was probably meant to be, or "".
+// The first of equally near candidates wins.
+func nearest(word string, candidates []string) string {
+	if len(word) > 64 {
+		return ""
+	}
+	best, bestDistance := "", len(word)/3+1
+	if bestDistance > 3 {
+		bestDistance = 3
+	}
+	for _, c := range candidates {
+		if c == word {
+			continue
+		}
+		if d := distance(word, c); d < bestDistance || (d == bestDistance && best == "") {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// distance counts the insertions, deletions, replacements and swaps of
+// neighbours that turn a into b.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
