@@ -1,0 +1,210 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// floor is one room's place: what it may import of this module beside the
+// foundation of its side, and why. Rooms import downward only and never
+// sideways; a room may therefore name only rooms that stand above it in the
+// table, which makes a cycle impossible to write down.
+type floor struct {
+	room string
+	may  []string // rooms; "x/..." means x and everything below it
+	why  string
+}
+
+// foundation is what every room may import.
+var foundation = []string{"pkg/fault", "pkg/version"}
+
+// floors has one entry per room below pkg, proto and cmd, lowest first.
+var floors = []floor{
+	// Floor 0: words.
+	{"pkg/version", nil, "the build stamp stands on nothing"},
+	{"pkg/fault", nil, "the error vocabulary is imported by all and imports none"},
+
+	// Floor 1: what both programs share.
+	{"proto/control/v1", nil, "generated messages, reached through pkg/control"},
+	{"pkg/archive", nil, "safe unpacking knows files, not formations"},
+	{"pkg/manifest", nil, "reading a formation's files needs no running part"},
+	{"pkg/secretfile", nil, "one file format"},
+	{"pkg/httpx", nil, "HTTP manners of both doors; knows neither API"},
+	{"pkg/control", []string{"proto/control/v1"}, "hides the wire of the child's contract"},
+	{"pkg/client", nil, "a caller of the HTTP APIs sees what any client sees"},
+
+	// The supervisor's side.
+	{"pkg/supervisor/ports", nil, "owns listening sockets and nothing else"},
+	{"pkg/supervisor/registry", nil, "owns rows; what they cause is deploy's business"},
+	{"pkg/supervisor/auth", nil, "checks signatures; does not know routes"},
+	{
+		"pkg/supervisor/process",
+		[]string{"pkg/control", "pkg/supervisor/ports"},
+		"a child is launched over control with the socket that ports keeps for it",
+	},
+	{"pkg/supervisor/proxy", []string{"pkg/httpx"}, "forwards requests; is told where"},
+	{
+		"pkg/supervisor/deploy",
+		[]string{
+			"pkg/archive", "pkg/manifest", "pkg/control", "pkg/secretfile", "pkg/supervisor/ports",
+			"pkg/supervisor/registry", "pkg/supervisor/process", "pkg/supervisor/proxy",
+		},
+		"the use cases sit over the adapters, which do not know each other",
+	},
+	{
+		"pkg/supervisor/httpapi",
+		[]string{
+			"pkg/httpx", "pkg/archive", "pkg/supervisor/auth", "pkg/supervisor/registry",
+			"pkg/supervisor/process", "pkg/supervisor/proxy", "pkg/supervisor/deploy",
+		},
+		"a door turns requests into calls of the use cases",
+	},
+	{
+		"pkg/supervisor",
+		[]string{"pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/httpx", "pkg/control", "pkg/supervisor/..."},
+		"assembly knows every part of its side",
+	},
+
+	// The formation's side, floor 1: words and ground.
+	{"pkg/formation/chat", nil, "vocabulary without behaviour"},
+	{"pkg/formation/store", nil, "rows and transactions"},
+	{"pkg/formation/secrets", []string{"pkg/manifest", "pkg/secretfile", "pkg/formation/store"}, "resolves names to values"},
+
+	// Floor 2: hands. They do not know each other.
+	{"pkg/formation/llm", []string{"pkg/manifest", "pkg/formation/chat"}, "one way to ask any model"},
+	{
+		"pkg/formation/llm/provider",
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm"},
+		"adapts a vendor's wire to llm.Model",
+	},
+	{"pkg/formation/jobs", []string{"pkg/formation/store"}, "work that outlives a request, over the store's database"},
+	{
+		"pkg/formation/request",
+		[]string{"pkg/formation/chat", "pkg/formation/store"},
+		"durable records of requests and their streams",
+	},
+
+	// Floor 3: remembering. Chambers know the event log, never each other.
+	{"pkg/formation/memory/event", []string{"pkg/formation/chat", "pkg/formation/store"}, "the log is the truth"},
+	{
+		"pkg/formation/memory/buffer",
+		[]string{"pkg/formation/chat", "pkg/formation/store", "pkg/formation/llm", "pkg/formation/memory/event"},
+		"recent messages, a chamber beside the others",
+	},
+	{
+		"pkg/formation/memory",
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/store", "pkg/formation/llm", "pkg/formation/memory/..."},
+		"the facade opens its chambers",
+	},
+
+	// Floor 4: thinking.
+	{
+		"pkg/formation/agent",
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm"},
+		"the loop of model and tools; both are given",
+	},
+	{
+		"pkg/formation/overlord",
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm", "pkg/formation/agent"},
+		"decides who answers and lets them",
+	},
+
+	// Floors 5 to 7: the turn, its doors, the assembly.
+	{
+		"pkg/formation/turn",
+		[]string{
+			"pkg/manifest", "pkg/formation/chat", "pkg/formation/store", "pkg/formation/request",
+			"pkg/formation/memory", "pkg/formation/overlord",
+		},
+		"a turn joins memory, thinking and the record; doors and jobs call it",
+	},
+	{
+		"pkg/formation/httpapi",
+		[]string{
+			"pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/request",
+			"pkg/formation/memory", "pkg/formation/turn",
+		},
+		"a door turns requests into turns",
+	},
+	{
+		"pkg/formation",
+		[]string{"pkg/manifest", "pkg/secretfile", "pkg/httpx", "pkg/control", "pkg/formation/..."},
+		"assembly knows every part of its side",
+	},
+
+	// The programs.
+	{
+		"cmd/supervisor",
+		[]string{"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/secretfile"},
+		"commands are thin calls of the supervisor or its client",
+	},
+	{"cmd/formation-runtime", []string{"pkg/formation", "pkg/control"}, "serves one formation, alone or as a child"},
+}
+
+// covers says whether an entry of a may list admits dir.
+func covers(entry, dir string) bool {
+	if base, ok := strings.CutSuffix(entry, "/..."); ok {
+		return within(dir, base)
+	}
+	return entry == dir
+}
+
+// checkFloors returns one text per import that the table does not allow and
+// per room that has no place in it. Tests are free to import what the hard
+// walls allow.
+func checkFloors(h house, floors []floor) []string {
+	var faults []string
+	for _, dir := range h.dirs() {
+		if !within(dir, "pkg") && !within(dir, "proto") && !within(dir, "cmd") {
+			continue
+		}
+		i := slices.IndexFunc(floors, func(f floor) bool { return f.room == dir })
+		if i < 0 {
+			faults = append(faults, dir+": give this room a floor and a reason in test/arch/floors_test.go and a line in pkg/README.md")
+			continue
+		}
+		f := floors[i]
+		for _, e := range h[dir].imports {
+			if e.test || !isRoom(e.to) || slices.Contains(foundation, e.to) {
+				continue
+			}
+			if !slices.ContainsFunc(f.may, func(entry string) bool { return covers(entry, e.to) }) {
+				faults = append(faults, fmt.Sprintf("%s:%d: %s imports %s\n  it may import %v beside %v, because %s",
+					e.file, e.line, dir, e.to, f.may, foundation, f.why))
+			}
+		}
+	}
+	return faults
+}
+
+// isRoom tells rooms of this module from the standard library and libraries.
+func isRoom(to string) bool {
+	return within(to, "pkg") || within(to, "proto") || within(to, "cmd") || within(to, "test")
+}
+
+func TestFloors_RoomsImportDownwardOnly(t *testing.T) {
+	t.Parallel()
+	for _, fault := range checkFloors(readRepository(t), floors) {
+		t.Error(fault)
+	}
+}
+
+func TestFloors_TheTableItselfGoesDownward(t *testing.T) {
+	t.Parallel()
+	for i, f := range floors {
+		if len(strings.Fields(f.why)) < 3 {
+			t.Errorf("%s: say why it may import what it may", f.room)
+		}
+		if slices.ContainsFunc(floors[:i], func(g floor) bool { return g.room == f.room }) {
+			t.Errorf("%s stands twice in the table", f.room)
+		}
+		for _, entry := range f.may {
+			known := slices.ContainsFunc(floors[:i], func(g floor) bool { return covers(entry, g.room) })
+			if !known {
+				t.Errorf("%s may import %s, which does not stand above it in the table", f.room, entry)
+			}
+		}
+	}
+}
