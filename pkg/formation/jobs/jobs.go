@@ -1,0 +1,167 @@
+// Package jobs runs the formation's background work. It is the only importer
+// of River: other rooms know a Queue, a Spec and a Handler.
+//
+// A job commits together with what it belongs to (EnqueueTx) and runs at least
+// once; handlers are idempotent by the Key they get. Jobs that a dead process
+// left running are released at the next start instead of waiting for the
+// engine's own rescue, which takes an hour.
+//
+// On SQLite the engine has no notifications. A fetch triggered by an insert
+// waits for the one writer connection, which the inserting transaction holds,
+// so it sees the job as soon as that commits.
+package jobs
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riversqlite"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/rs/zerolog"
+
+	"github.com/agentformation/service/pkg/formation/store"
+)
+
+const (
+	defaultWorkers = 16
+	// An insert triggers a fetch by itself; polling only finds jobs whose
+	// retry has come due.
+	pollInterval  = 2 * time.Second
+	fetchCooldown = 5 * time.Millisecond // River's lowest is 1 ms
+	stopTimeout   = 5 * time.Second
+)
+
+// Job is one run of a job.
+type Job struct {
+	Kind    string
+	Key     string // what the job is about, for example a request id
+	Attempt int    // from 1
+}
+
+// Handler does the work of one kind. An error runs the job again later, with
+// the engine's back-off; ctx ends when the queue stops.
+type Handler func(ctx context.Context, job Job) error
+
+// Spec is a job to enqueue.
+type Spec struct {
+	Kind string
+	Key  string
+}
+
+// Config is what a Queue needs.
+type Config struct {
+	DB         *store.DB
+	Handlers   map[string]Handler // by kind; two characters at least
+	MaxWorkers int                // jobs at once; 0 means 16
+	Log        zerolog.Logger
+}
+
+// Queue is the background queue of one formation.
+type Queue struct {
+	client *river.Client[*sql.Tx]
+	cfg    Config
+}
+
+// args is what the engine stores. Its kind travels in the job row.
+type args struct {
+	kind string
+	Key  string `json:"key"`
+}
+
+// Kind implements river.JobArgs.
+func (a args) Kind() string { return a.kind }
+
+type worker struct {
+	river.WorkerDefaults[args]
+	run Handler
+}
+
+// Work implements river.Worker.
+func (w worker) Work(ctx context.Context, job *river.Job[args]) error {
+	return w.run(ctx, Job{Kind: job.Kind, Key: job.Args.Key, Attempt: job.Attempt})
+}
+
+// Timeout lifts the engine's limit of one minute: a turn bounds itself.
+func (w worker) Timeout(*river.Job[args]) time.Duration { return -1 }
+
+// New migrates the engine's tables and returns a queue that accepts jobs.
+// Nothing runs before Run.
+func New(ctx context.Context, cfg Config) (*Queue, error) {
+	if cfg.MaxWorkers == 0 {
+		cfg.MaxWorkers = defaultWorkers
+	}
+	driver := riversqlite.New(cfg.DB.Pool())
+	log := slog.New(logHandler{log: cfg.Log})
+	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("prepare job migrations: %w", err)
+	}
+	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return nil, fmt.Errorf("migrate job tables: %w", err)
+	}
+	workers := river.NewWorkers()
+	for kind, handler := range cfg.Handlers {
+		river.AddWorkerArgs(workers, args{kind: kind}, worker{run: handler})
+	}
+	client, err := river.NewClient(driver, &river.Config{
+		ID:                cfg.DB.LaunchID(),
+		Logger:            log,
+		Workers:           workers,
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cfg.MaxWorkers}},
+		FetchPollInterval: pollInterval,
+		FetchCooldown:     fetchCooldown,
+		JobTimeout:        -1,
+		// A job that failed 25 times over three weeks is discarded; River keeps
+		// it visible.
+		MaxAttempts: river.MaxAttemptsDefault,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare job engine: %w", err)
+	}
+	return &Queue{client: client, cfg: cfg}, nil
+}
+
+// EnqueueTx adds a job in the caller's commit.
+func (q *Queue) EnqueueTx(ctx context.Context, tx *store.Tx, spec Spec) error {
+	if _, err := q.client.InsertTx(ctx, tx.SQL(), args{kind: spec.Kind, Key: spec.Key}, nil); err != nil {
+		return fmt.Errorf("enqueue %s: %w", spec.Kind, err)
+	}
+	return nil
+}
+
+// ReleaseOrphans makes the jobs of fenced launches available again. It runs
+// before Run, when every launch but this one is known to be dead or fenced.
+func (q *Queue) ReleaseOrphans(ctx context.Context) error {
+	return q.cfg.DB.Write(ctx, func(tx *store.Tx) error {
+		_, err := tx.Exec(`UPDATE river_job
+			SET state = 'available', scheduled_at = datetime('now', 'subsec')
+			WHERE state IN ('running', 'retryable')
+			  AND json_extract(attempted_by, '$[#-1]') IN (SELECT id FROM launches WHERE fenced_at IS NOT NULL)`)
+		if err != nil {
+			return fmt.Errorf("release jobs of dead launches: %w", err)
+		}
+		return nil
+	})
+}
+
+// Run works jobs until ctx ends, then cancels those that run and waits for
+// them at most five seconds.
+func (q *Queue) Run(ctx context.Context) error {
+	// The engine's own context lives on until Stop, so that it can put its
+	// running jobs back.
+	if err := q.client.Start(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("start job engine: %w", err)
+	}
+	<-ctx.Done()
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := q.client.StopAndCancel(stopCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("stop job engine: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package jobs_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/agentformation/service/pkg/formation/jobs"
+	"github.com/agentformation/service/pkg/formation/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func openStore(t *testing.T, path, launch string, fence ...string) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.Context(), store.Config{Path: path, LaunchID: launch, Fence: fence, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// start runs a queue until the returned function is called.
+func start(t *testing.T, db *store.DB, handlers map[string]jobs.Handler) (*jobs.Queue, func()) {
+	t.Helper()
+	q, err := jobs.New(t.Context(), jobs.Config{DB: db, Handlers: handlers, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.ReleaseOrphans(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	return q, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func enqueue(t *testing.T, db *store.DB, q *jobs.Queue, spec jobs.Spec) {
+	t.Helper()
+	if err := db.Write(t.Context(), func(tx *store.Tx) error {
+		return q.EnqueueTx(t.Context(), tx, spec)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receive[T any](t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing came within 20 s")
+		panic("unreachable")
+	}
+}
+
+func TestQueue_RunsAJobOnceItsCommitIsDurable(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, filepath.Join(t.TempDir(), "s.db"), "a")
+	defer db.Close()
+	got := make(chan jobs.Job, 1)
+	q, stop := start(t, db, map[string]jobs.Handler{"turn": func(_ context.Context, j jobs.Job) error {
+		got <- j
+		return nil
+	}})
+	defer stop()
+	enqueue(t, db, q, jobs.Spec{Kind: "turn", Key: "req_1"})
+	if j := receive(t, got); j != (jobs.Job{Kind: "turn", Key: "req_1", Attempt: 1}) {
+		t.Fatalf("job = %+v", j)
+	}
+}
+
+func TestQueue_ReleasesTheJobsOfADeadLaunchAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	dead := openStore(t, path, "dead")
+	entered, hang := make(chan struct{}), make(chan struct{})
+	q, stopDead := start(t, dead, map[string]jobs.Handler{"turn": func(context.Context, jobs.Job) error {
+		close(entered)
+		<-hang // a process that died never returns
+		return nil
+	}})
+	enqueue(t, dead, q, jobs.Spec{Kind: "turn", Key: "req_1"})
+	receive(t, entered)
+
+	fresh := openStore(t, path, "fresh", "dead")
+	defer fresh.Close()
+	got := make(chan jobs.Job, 1)
+	_, stop := start(t, fresh, map[string]jobs.Handler{"turn": func(_ context.Context, j jobs.Job) error {
+		got <- j
+		return nil
+	}})
+	defer stop()
+	if j := receive(t, got); j.Key != "req_1" || j.Attempt != 2 {
+		t.Fatalf("job = %+v", j)
+	}
+	close(hang)
+	stopDead()
+	_ = dead.Close()
+}
+
+func TestQueue_StopCancelsRunningJobsAndTheyRunAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	first := openStore(t, path, "first")
+	entered := make(chan struct{})
+	q, stopFirst := start(t, first, map[string]jobs.Handler{"turn": func(ctx context.Context, _ jobs.Job) error {
+		close(entered)
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	enqueue(t, first, q, jobs.Spec{Kind: "turn", Key: "req_1"})
+	receive(t, entered)
+	stopFirst()
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := openStore(t, path, "second", "first")
+	defer second.Close()
+	got := make(chan jobs.Job, 1)
+	_, stop := start(t, second, map[string]jobs.Handler{"turn": func(_ context.Context, j jobs.Job) error {
+		got <- j
+		return nil
+	}})
+	defer stop()
+	if j := receive(t, got); j.Key != "req_1" {
+		t.Fatalf("job = %+v", j)
+	}
+}
+
+func TestQueue_AJobOfAFailedCommitDoesNotExist(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, filepath.Join(t.TempDir(), "s.db"), "a")
+	defer db.Close()
+	got := make(chan string, 4)
+	q, stop := start(t, db, map[string]jobs.Handler{"turn": func(_ context.Context, j jobs.Job) error {
+		got <- j.Key
+		return nil
+	}})
+	defer stop()
+	err := db.Write(t.Context(), func(tx *store.Tx) error {
+		if err := q.EnqueueTx(t.Context(), tx, jobs.Spec{Kind: "turn", Key: "never"}); err != nil {
+			return err
+		}
+		return context.Canceled
+	})
+	if err == nil {
+		t.Fatal("the commit was meant to fail")
+	}
+	enqueue(t, db, q, jobs.Spec{Kind: "turn", Key: "after"})
+	if key := receive(t, got); key != "after" {
+		t.Fatalf("ran %q", key)
+	}
+}
