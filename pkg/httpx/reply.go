@@ -1,0 +1,61 @@
+package httpx
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/labstack/echo/v4"
+)
+
+// keptBuffer is the largest buffer, in bytes, that goes back to a pool: one
+// large body must not stay in memory for good.
+const keptBuffer = 64 << 10
+
+//nolint:gochecknoglobals // A pool of empty buffers has no identity.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+func getBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) }
+
+func putBuffer(b *bytes.Buffer) {
+	if b.Cap() > keptBuffer {
+		return
+	}
+	b.Reset()
+	buffers.Put(b)
+}
+
+//nolint:gochecknoglobals // Shared header value, only read.
+var jsonType = []string{"application/json"}
+
+// JSON answers with v as JSON: one Marshal into a pooled buffer, one Write,
+// with Content-Length. Characters such as < stay as they are. Nothing is sent
+// when v cannot be encoded.
+func JSON(c echo.Context, status int, v any) error {
+	buf := getBuffer()
+	defer putBuffer(buf)
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encode reply: %w", err)
+	}
+	return Raw(c, status, buf.Bytes())
+}
+
+// Raw answers with a body that is JSON already.
+func Raw(c echo.Context, status int, body []byte) error {
+	res := c.Response()
+	h := res.Header()
+	h["Content-Type"] = jsonType
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	res.WriteHeader(status)
+	if c.Request().Method == http.MethodHead {
+		return nil
+	}
+	// A failed write means that the client left; there is nobody to tell.
+	_, _ = res.Write(body)
+	return nil
+}
