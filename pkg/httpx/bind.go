@@ -125,7 +125,7 @@ type planField struct {
 	required bool
 }
 
-//nolint:gochecknoglobals // A cache of what types say: it cannot differ between callers.
+// A cache of what types say: it cannot differ between callers.
 var plans sync.Map
 
 // maxFields is bounded by the bit set of decodeObject.

@@ -104,12 +104,11 @@ type scope struct {
 	id string
 }
 
-//nolint:gochecknoglobals // A pool of empty objects has no identity.
+// A pool of empty objects has no identity.
 var scopes = sync.Pool{New: func() any { return new(scope) }}
 
-// Header values shared by all responses; net/http only reads them.
-//
-//nolint:gochecknoglobals // Constants that Go cannot express: the header map holds slices.
+// Header values shared by all responses, constants that Go cannot express: the
+// header map holds slices. net/http only reads them.
 var (
 	anyValue     = []string{"*"}
 	allowMethods = []string{"GET, POST, PUT, PATCH, DELETE, OPTIONS"}

@@ -19,7 +19,7 @@ type idSource struct {
 	next int
 }
 
-//nolint:gochecknoglobals // A pool of random bytes has no identity: every caller may share it.
+// A pool of random bytes has no identity: every caller may share it.
 var idSources = sync.Pool{New: func() any {
 	return &idSource{next: 32 * idLength}
 }}

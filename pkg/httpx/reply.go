@@ -15,7 +15,7 @@ import (
 // large body must not stay in memory for good.
 const keptBuffer = 64 << 10
 
-//nolint:gochecknoglobals // A pool of empty buffers has no identity.
+// A pool of empty buffers has no identity.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func getBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) }
@@ -28,7 +28,7 @@ func putBuffer(b *bytes.Buffer) {
 	buffers.Put(b)
 }
 
-//nolint:gochecknoglobals // Shared header value, only read.
+// Shared header value, only read.
 var jsonType = []string{"application/json"}
 
 // JSON answers with v as JSON: one Marshal into a pooled buffer, one Write,

@@ -1,0 +1,224 @@
+package secrets
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/manifest"
+	"github.com/agentformation/service/pkg/secretfile"
+)
+
+var refs = []manifest.Ref{
+	{Kind: manifest.KindSecret, Name: "openai_api_key", File: "formation.afs", Line: 7, Col: 13, Key: "llm.api_keys.openai"},
+	{Kind: manifest.KindEnv, Name: "REGION", File: "agents/a.afs", Line: 3, Col: 2, Key: "description"},
+	{Kind: manifest.KindUser, Name: "github", File: "agents/a.afs", Line: 9, Col: 1},
+}
+
+func bundle(t *testing.T, values map[string]string) (dir string, key secretfile.Key) {
+	t.Helper()
+	dir, key = t.TempDir(), secretfile.GenerateKey()
+	if err := secretfile.Save(filepath.Join(dir, "secrets.enc"), key, values); err != nil {
+		t.Fatal(err)
+	}
+	return dir, key
+}
+
+func env(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := values[name]
+		return v, ok
+	}
+}
+
+func TestOpen_ResolvesFromFileAndEnvironment(t *testing.T) {
+	t.Parallel()
+	dir, key := bundle(t, map[string]string{"OPENAI_API_KEY": "sk-1"})
+	other := secretfile.GenerateKey()
+	if err := secretfile.SaveKey(filepath.Join(dir, ".key"), key); err != nil {
+		t.Fatal(err)
+	}
+	for name, cfg := range map[string]Config{
+		"key file":             {Dir: dir},
+		"handed down":          {Dir: dir, Key: key.Encode()},
+		"handed down with eol": {Dir: dir, Key: key.Encode() + "\n"},
+	} {
+		cfg.Env = env(map[string]string{"REGION": "north"})
+		s, err := Open(cfg, refs)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, err := manifest.Expand("${{ secrets.OPENAI_API_KEY }} ${{ secrets.openai_api_key }} ${{ env.REGION }}", s.Resolve)
+		if want := "sk-1 sk-1 north"; got != want || err != nil {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
+		}
+		if _, ok := s.Resolve(manifest.KindUser, "github"); ok {
+			t.Errorf("%s: a user credential was resolved at load", name)
+		}
+	}
+	if _, err := Open(Config{Dir: dir, Key: other.Encode()}, refs[:1]); fault.NameOf(err) != "SecretsError" {
+		t.Errorf("a key handed down must win over .key: got %v", err)
+	}
+}
+
+func TestOpen_NamesEveryMissingPlaceholderWithItsPlace(t *testing.T) {
+	t.Parallel()
+	dir, key := bundle(t, map[string]string{"OTHER": "hidden-value"})
+	_, err := Open(Config{Dir: dir, Key: key.Encode()}, refs)
+	f := fault.From(err)
+	if f.Kind != fault.Invalid || f.Name != "SecretsError" {
+		t.Fatalf("got %v %q", f.Kind, f.Name)
+	}
+	want := "2 placeholder(s) without a value:\n" +
+		"formation.afs:7:13: ${{ secrets.openai_api_key }}: secrets.enc has no OPENAI_API_KEY\n" +
+		"agents/a.afs:3:2: ${{ env.REGION }}: the environment has no allowed variable REGION; set it and list it in formations.env_allow"
+	if diff := cmp.Diff(want, f.Message); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(f.Data["missing"].([]map[string]any)); n != 2 {
+		t.Errorf("data names %d, want 2", n)
+	}
+}
+
+func TestOpen_TellsWhatIsWrongWithTheFile(t *testing.T) {
+	t.Parallel()
+	dir, _ := bundle(t, map[string]string{"OPENAI_API_KEY": "hidden-value"})
+	for name, tt := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"no file":       {Config{Dir: t.TempDir()}, "there is no secrets.enc"},
+		"no key":        {Config{Dir: dir}, "secrets.enc has no key"},
+		"no key at all": {Config{Dir: dir, Key: "nonsense"}, "SVC_SECRETS_KEY is no key"},
+		"wrong key":     {Config{Dir: dir, Key: secretfile.GenerateKey().Encode()}, "secrets.enc"},
+	} {
+		_, err := Open(tt.cfg, refs[:1])
+		if fault.NameOf(err) != "SecretsError" || fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%s: got %v", name, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hidden-value") ||
+			strings.Contains(err.Error(), "nonsense") {
+			t.Errorf("%s: got %q, want %q in it and no secret", name, err, tt.want)
+		}
+	}
+}
+
+func TestOpen_WithoutPlaceholdersNeedsNoFile(t *testing.T) {
+	t.Parallel()
+	dir, _ := bundle(t, map[string]string{"A": "b"}) // its key is nowhere
+	if _, err := Open(Config{Dir: dir}, refs[2:]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestValue_NeverPrints(t *testing.T) {
+	t.Parallel()
+	v := NewValue("s3cret")
+	type holder struct {
+		V   Value
+		Map map[string]Value
+	}
+	h := holder{v, map[string]Value{"k": v}}
+	js, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("%v %+v %#v %s %q %x %d %v %+v %#v %v", v, v, v, v, v, v, v, h, h, h, &h) + string(js) +
+		v.String() + v.GoString()
+	if strings.Contains(text, "s3cret") || strings.Contains(text, "733363726574") {
+		t.Errorf("the value got out: %s", text)
+	}
+	if !v.Equal("s3cret") || v.Equal("s3cre") || v.Equal("") || (Value{}).Equal("") {
+		t.Error("Equal is wrong")
+	}
+}
+
+func TestLoadKeys_GeneratesOnceAndKeeps(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, err := LoadKeys(dir, manifest.Server{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, prefix := range map[string]string{first.Admin.Reveal(): "fma_", first.Client.Reveal(): "fmc_"} {
+		if !strings.HasPrefix(key, prefix) || len(key) != len(prefix)+43 {
+			t.Errorf("key of %d characters does not look like %s and 43", len(key), prefix)
+		}
+	}
+	second, err := LoadKeys(dir, manifest.Server{}, nil)
+	if err != nil || second != first {
+		t.Errorf("keys changed over a restart: %v", err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "keys"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("keys file: %v %v, want mode 0600", info, err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "keys"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored map[string]string
+	if err := json.Unmarshal(data, &stored); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"admin_key": first.Admin.Reveal(), "client_key": first.Client.Reveal()}
+	if diff := cmp.Diff(want, stored); diff != "" {
+		t.Error(diff)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("left behind: %v", entries)
+	}
+}
+
+func TestLoadKeys_ManifestWins(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	resolve := func(_, name string) (string, bool) {
+		v, ok := map[string]string{"CK": "client-key", "EMPTY": ""}[name]
+		return v, ok
+	}
+	both, err := LoadKeys(dir, manifest.Server{AdminKey: "plain", ClientKey: "${{ secrets.CK }}"}, resolve)
+	if err != nil || !both.Admin.Equal("plain") || !both.Client.Equal("client-key") {
+		t.Fatalf("got %v", err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+		t.Errorf("a keys file was written for nothing: %v", entries)
+	}
+	one, err := LoadKeys(dir, manifest.Server{AdminKey: "plain"}, resolve)
+	if err != nil || !one.Admin.Equal("plain") || !strings.HasPrefix(one.Client.Reveal(), "fmc_") {
+		t.Fatalf("got %v", err)
+	}
+	for _, bad := range []string{"${{ secrets.EMPTY }}", "${{ secrets.NONE }}"} {
+		if _, err := LoadKeys(dir, manifest.Server{AdminKey: bad}, resolve); fault.NameOf(err) != "SecretsError" {
+			t.Errorf("%s: got %v", bad, err)
+		}
+	}
+}
+
+func TestLoadKeys_RefusesADamagedFileWithoutRepeatingIt(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string]string{
+		"half":  `{"admin_key": "fma_hidden`,
+		"type":  `{"admin_key": ["fma_hidden"]}`,
+		"large": `{"admin_key": "fma_hidden"}` + strings.Repeat(" ", 5000),
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "keys"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := LoadKeys(dir, manifest.Server{}, nil)
+		if fault.NameOf(err) != "SecretsError" || strings.Contains(fmt.Sprintf("%+v", err), "hidden") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if kept, _ := os.ReadFile(filepath.Join(dir, "keys")); string(kept) != content {
+			t.Errorf("%s: the file was replaced", name)
+		}
+	}
+}
