@@ -1,0 +1,189 @@
+package control
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// Bounds of the supervisor's end.
+const (
+	startTimeout   = time.Minute     // from exec to the handshake line
+	dialTimeout    = 5 * time.Second // one attempt to connect, TLS included
+	maxMessageSize = 16 << 20        // bytes received in one message
+	redialDelay    = time.Second     // at most, between two attempts
+)
+
+// RunnerFunc makes the runner of a launch. The child's environment must hold
+// the variables of handshake.
+type RunnerFunc func(handshake []string) (runner.Runner, error)
+
+// Conn is the supervisor's connection to one child. It embeds the Client.
+type Conn struct {
+	*Client
+	plugin *goplugin.Client
+	rpc    *goplugin.GRPCClient
+	socket string
+}
+
+// Launch starts a child through run and connects to it; its control socket is
+// made in runDir, which must have been through EnsureTLS. When ctx ends first,
+// the runner is killed. On an error the runner has been killed and nothing is
+// left.
+func Launch(ctx context.Context, runDir string, run RunnerFunc) (*Conn, error) {
+	var stop func() bool
+	cfg := goplugin.ClientConfig{
+		SkipHostEnv:      true,
+		StartTimeout:     startTimeout,
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: runDir},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, tmpDir string) (runner.Runner, error) {
+			// go-plugin's own directory would make the socket's path longer, and
+			// it is removed under a child that outlives us.
+			if err := os.Remove(tmpDir); err != nil {
+				return nil, err
+			}
+			r, err := run(append(cmd.Env, goplugin.EnvUnixSocketDir+"="+runDir))
+			if err == nil {
+				stop = context.AfterFunc(ctx, func() { _ = r.Kill(ctx) })
+			}
+			return r, err
+		},
+	}
+	c, err := connect(ctx, runDir, &cfg)
+	if stop != nil && !stop() { // ctx ended and the child was killed
+		if err == nil {
+			c.Close()
+		}
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("launch a child: %w", err)
+	}
+	return c, nil
+}
+
+// Reattach connects to a child that an earlier supervisor launched, through
+// attach. It proves nothing about the child but that it holds the keys of
+// runDir: call Hello next.
+func Reattach(ctx context.Context, runDir, socket string, attach runner.ReattachFunc) (*Conn, error) {
+	cfg := goplugin.ClientConfig{
+		Reattach: &goplugin.ReattachConfig{
+			Protocol:     goplugin.ProtocolGRPC,
+			Addr:         &net.UnixAddr{Net: "unix", Name: socket},
+			ReattachFunc: attach,
+		},
+	}
+	c, err := connect(ctx, runDir, &cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reattach to a child: %w", err)
+	}
+	return c, nil
+}
+
+// connect fills in what launches and reattachments share.
+func connect(ctx context.Context, runDir string, cfg *goplugin.ClientConfig) (_ *Conn, err error) {
+	pair, err := loadTLS(runDir)
+	if err != nil {
+		return nil, err
+	}
+	cfg.HandshakeConfig = handshake()
+	cfg.Plugins = plugins(nil)
+	cfg.AllowedProtocols = []goplugin.Protocol{goplugin.ProtocolGRPC}
+	cfg.Logger = hclog.NewNullLogger() // every error it would log comes back to us
+	cfg.TLSConfig = pair.client()
+	cfg.GRPCDialOptions = []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: redialDelay / 20, Multiplier: 2, Jitter: 0.2, MaxDelay: redialDelay},
+			MinConnectTimeout: dialTimeout,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)),
+	}
+	c := &Conn{plugin: goplugin.NewClient(cfg)}
+	defer func() {
+		switch {
+		case err == nil:
+		case cfg.Reattach != nil:
+			c.Detach()
+		default:
+			c.Close()
+		}
+	}()
+	addr, err := c.plugin.Start()
+	if err != nil {
+		return nil, err
+	}
+	c.socket = addr.String()
+	if err := probe(ctx, addr, cfg.TLSConfig); err != nil {
+		return nil, err
+	}
+	return c, c.dispense()
+}
+
+func (c *Conn) dispense() error {
+	protocol, err := c.plugin.Client()
+	if err != nil {
+		return err
+	}
+	rpc, ok := protocol.(*goplugin.GRPCClient)
+	if !ok {
+		return fmt.Errorf("the child speaks %T, want gRPC", protocol)
+	}
+	c.rpc = rpc
+	raw, err := rpc.Dispense(pluginName)
+	if err != nil {
+		return err
+	}
+	client, ok := raw.(*Client)
+	if !ok {
+		return errors.New("go-plugin returned another plugin than ours")
+	}
+	c.Client = client
+	return nil
+}
+
+// probe makes one TLS connection within ctx. go-plugin's own takes no context
+// and leaves goroutines behind when it fails, so what can fail is tried first.
+func probe(ctx context.Context, addr net.Addr, cfg *tls.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	cfg = cfg.Clone()
+	cfg.NextProtos = []string{"h2"}
+	d := tls.Dialer{Config: cfg}
+	conn, err := d.DialContext(ctx, addr.Network(), addr.String())
+	if err != nil {
+		return fmt.Errorf("connect to the child: %w", err)
+	}
+	return conn.Close()
+}
+
+// Socket is the path of the child's control socket, to be kept for Reattach.
+func (c *Conn) Socket() string { return c.socket }
+
+// Detach closes the connection and leaves the child alone. The runner must let
+// its Wait return; then nothing of the connection is left.
+func (c *Conn) Detach() {
+	if c.rpc == nil {
+		return
+	}
+	// First the connection, so that go-plugin's Close cannot send its Shutdown.
+	_ = c.rpc.Conn.Close()
+	_ = c.rpc.Close()
+}
+
+// Close frees what belongs to a child that has exited. A child that still lives
+// is killed through its runner, at once.
+func (c *Conn) Close() {
+	c.Detach()
+	c.plugin.Kill()
+}
