@@ -1,0 +1,174 @@
+package manifest
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// decoder turns nodes into typed values. It collects what is wrong and goes
+// on, so that one pass finds everything.
+type decoder struct {
+	faults   []Fault
+	warnings []Warning
+	llm      *LLM // set once the llm block is read; model ids are checked against it
+}
+
+// sensitive matches the keys whose values are never shown.
+var sensitive = regexp.MustCompile(`(?i)(key|secret|token|password|credential|auth)`)
+
+// shown returns a value's text for a message, "***" when it may be a secret.
+func shown(n *node, key string) string {
+	if n == nil || n.kind == kindMap || n.kind == kindList || n.kind == kindNull {
+		return ""
+	}
+	if sensitive.MatchString(strings.ReplaceAll(key, "_tokens", "")) || strings.Contains(n.text, "@") {
+		return "***"
+	}
+	return shorten(n.text)
+}
+
+// bad returns a fault at n, whose dotted path is key.
+func bad(n *node, key string, rule RuleID, format string, args ...any) Fault {
+	return Fault{
+		File: n.file, Line: n.at.line, Col: n.at.col, Key: key, Text: shown(n, key),
+		Rule: rule, Message: fmt.Sprintf(format, args...),
+	}
+}
+
+func (d *decoder) fault(n *node, key string, rule RuleID, format string, args ...any) {
+	d.faults = append(d.faults, bad(n, key, rule, format, args...))
+}
+
+func (d *decoder) warn(n *node, key string, rule RuleID, format string, args ...any) {
+	d.warnings = append(d.warnings, Warning(bad(n, key, rule, format, args...)))
+}
+
+// object reads the keys of one block and knows at the end which were unknown.
+// Its readers return nil for a key that is absent or wrong, so that the
+// default stays.
+type object struct {
+	d    *decoder
+	n    *node // nil when the block is absent or no block
+	path string
+	used []string
+}
+
+func (d *decoder) object(n *node, path string) *object {
+	if n != nil && n.kind != kindMap && n.kind != kindNull {
+		d.typeFault(n, path, kindMap)
+		n = nil
+	}
+	if n != nil && n.kind == kindNull {
+		n = nil
+	}
+	return &object{d: d, n: n, path: path}
+}
+
+// take returns the value of key, nil when it is absent or empty.
+func (o *object) take(key string) *node {
+	o.used = append(o.used, key)
+	if o.n == nil {
+		return nil
+	}
+	if v := o.n.get(key); v != nil && v.kind != kindNull {
+		return v
+	}
+	return nil
+}
+
+// block opens the block below key.
+func (o *object) block(key string) *object { return o.d.object(o.take(key), o.key(key)) }
+
+func (o *object) key(key string) string { return join(o.path, key) }
+
+// require reports key when it has no value; example shows what is right.
+func (o *object) require(key, example string) {
+	if o.n == nil {
+		return
+	}
+	v := o.n.get(key)
+	if v == nil {
+		v = o.n
+	} else if v.broken || v.kind != kindNull && strings.TrimSpace(v.text) != "" || len(v.keys)+len(v.items) > 0 {
+		return
+	}
+	f := bad(v, o.key(key), RuleRequired, "is required; write %s", example)
+	f.Text = ""
+	o.d.faults = append(o.d.faults, f)
+}
+
+// removed reports a key that older releases had.
+func (o *object) removed(key, instead string) {
+	if v := o.take(key); v != nil {
+		at := o.entry(key)
+		o.d.fault(&node{file: o.n.file, at: at}, o.key(key), RuleRemoved, "was removed; %s", instead)
+	}
+}
+
+// inert reports known keys that nothing in this release reads.
+func (o *object) inert(keys ...string) {
+	for _, key := range keys {
+		if o.take(key) != nil {
+			o.warnKey(key, RuleNoEffect, "%q has no effect in this release", key)
+		}
+	}
+}
+
+// free accepts keys that are for people and outside tools.
+func (o *object) free(keys ...string) { o.used = append(o.used, keys...) }
+
+// warnKey warns at the key itself rather than at its value.
+func (o *object) warnKey(key string, rule RuleID, format string, args ...any) {
+	o.d.warn(&node{file: o.n.file, at: o.entry(key)}, o.key(key), rule, format, args...)
+	o.d.warnings[len(o.d.warnings)-1].Text = shorten(key)
+}
+
+// entry returns where key stands.
+func (o *object) entry(key string) place {
+	for _, e := range o.n.keys {
+		if e.key == key {
+			return e.at
+		}
+	}
+	return o.n.at
+}
+
+// end warns about the keys that nobody asked for.
+func (o *object) end() { o.unknown(false) }
+
+// endOpen warns only about keys that look like a slip; others are metadata.
+func (o *object) endOpen() { o.unknown(true) }
+
+func (o *object) unknown(open bool) {
+	if o.n == nil {
+		return
+	}
+	for _, e := range o.n.keys {
+		if slices.Contains(o.used, e.key) {
+			continue
+		}
+		guess := nearest(e.key, o.used)
+		if open && guess == "" {
+			continue
+		}
+		o.warnKey(e.key, RuleUnknownKey, "the key %q is unknown and has no effect", shorten(e.key))
+		if guess != "" {
+			o.d.warnings[len(o.d.warnings)-1].Suggestion = o.key(guess)
+		}
+	}
+}
+
+// alias reports a value that is set under two names and returns the name in
+// use.
+func (o *object) alias(name, other string) string {
+	a, b := o.take(name), o.take(other)
+	if a != nil && b != nil {
+		o.d.fault(b, o.key(other), RuleConflict, "is another name of %q, which is set too; keep one", name)
+	}
+	if a == nil && b != nil {
+		return other
+	}
+	return name
+}

@@ -1,0 +1,69 @@
+package manifest
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// placeholders collects the references in a text and reports malformed ones.
+func (b *treeBuilder) placeholders(n *node, key string) {
+	first := true
+	for rest := n.text; ; {
+		i := strings.Index(rest, "${{")
+		if i < 0 {
+			return
+		}
+		if first {
+			b.cursor.seek(b.src, n.at)
+			first = false
+		}
+		at := b.cursor.next(b.src, "${{", n.at)
+		kind, name, size, err := cutPlaceholder(rest[i:])
+		if err != nil {
+			b.fault(at, key, RulePlaceholder, "%s", err.Error())
+			size = len("${{")
+		} else {
+			b.refs = append(b.refs, Ref{Kind: kind, Name: name, File: n.file, Line: at.line, Col: at.col, Key: key})
+		}
+		rest = rest[i+size:]
+	}
+}
+
+// cursor is a place in a source with its byte offset in the line. It moves
+// forward only, so that finding all placeholders of a file reads it once.
+type cursor struct {
+	at     place
+	offset int
+}
+
+// seek moves the cursor to p, from where it stands when p is later.
+func (c *cursor) seek(s *source, p place) {
+	if c.at.line != p.line || c.at.col > p.col {
+		*c = cursor{at: place{p.line, 1}}
+	}
+	if c.at.line < 1 || c.at.line > len(s.lines) {
+		return
+	}
+	line := s.lines[c.at.line-1]
+	for c.at.col < p.col && c.offset < len(line) {
+		_, size := utf8.DecodeRuneInString(line[c.offset:])
+		c.offset += size
+		c.at.col++
+	}
+}
+
+// next moves behind the next text and returns where it begins. A text that is
+// written with escapes is not found; its place is then that of the value.
+func (c *cursor) next(s *source, text string, value place) place {
+	look := *c
+	for look.at.line >= 1 && look.at.line <= len(s.lines) {
+		rest := s.lines[look.at.line-1][look.offset:]
+		if i := strings.Index(rest, text); i >= 0 {
+			found := place{look.at.line, look.at.col + utf8.RuneCountInString(rest[:i])}
+			*c = cursor{at: place{found.line, found.col + utf8.RuneCountInString(text)}, offset: look.offset + i + len(text)}
+			return found
+		}
+		look = cursor{at: place{look.at.line + 1, 1}}
+	}
+	return value
+}
