@@ -1,0 +1,264 @@
+// Package auth decides whether a management request was signed by someone who
+// holds a key. It accepts two layouts of an HMAC-SHA256 signature:
+//
+//	Authorization: SVC-HMAC key=ID, timestamp=T, signature=S   over T;METHOD;path
+//	X-SVC-Key-ID, X-SVC-Timestamp, X-SVC-Signature             over T;METHOD;path;body_hash
+//
+// The second one needs the body, so checking has two steps: Check looks at the
+// headers, Claim.Finish at the hash of the body. A claim that is not Verified
+// proves nothing. Keys can be replaced while requests are served. A second
+// request with the same signature is legitimate: two equal calls in one second
+// sign equally.
+//
+// httpapi imports it.
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/agentformation/service/pkg/fault"
+)
+
+// Secret is the shared part of a key. It never prints.
+type Secret string
+
+// String returns three asterisks.
+func (Secret) String() string { return "***" }
+
+// GoString returns three asterisks.
+func (Secret) GoString() string { return "***" }
+
+// MarshalText returns three asterisks, for JSON, YAML and logs.
+func (Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
+
+// Key is one pair of id and secret.
+type Key struct {
+	ID     string `yaml:"id"`
+	Secret Secret `yaml:"secret"`
+}
+
+// Config says which requests are believed.
+type Config struct {
+	Keys []Key
+	// HeaderPrefix is the word in X-<prefix>-* and <prefix>-HMAC, "SVC" when empty.
+	HeaderPrefix string
+	// Tolerance is how far a timestamp may be off, past or future; 0 means 300 s.
+	Tolerance time.Duration
+	// RequireBodyHash rejects the Authorization form.
+	RequireBodyHash bool
+	// Disabled believes everyone (development only).
+	Disabled bool
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Verifier checks signatures. It is safe for concurrent use.
+type Verifier struct {
+	scheme          string // "SVC-HMAC "
+	keyID, stamp    string // canonical header names
+	signature       string
+	tolerance       time.Duration
+	requireBodyHash bool
+	disabled        bool
+	now             func() time.Time
+	keys            atomic.Pointer[map[string][]byte]
+}
+
+// New returns a Verifier; it refuses keys without id or secret, and ids that
+// occur twice.
+func New(cfg Config) (*Verifier, error) {
+	prefix := cfg.HeaderPrefix
+	if prefix == "" {
+		prefix = "SVC"
+	}
+	v := &Verifier{
+		scheme:          prefix + "-HMAC ",
+		keyID:           http.CanonicalHeaderKey("X-" + prefix + "-Key-ID"),
+		stamp:           http.CanonicalHeaderKey("X-" + prefix + "-Timestamp"),
+		signature:       http.CanonicalHeaderKey("X-" + prefix + "-Signature"),
+		tolerance:       cfg.Tolerance,
+		requireBodyHash: cfg.RequireBodyHash,
+		disabled:        cfg.Disabled,
+		now:             cfg.Now,
+	}
+	if v.tolerance <= 0 {
+		v.tolerance = 300 * time.Second
+	}
+	if v.now == nil {
+		v.now = time.Now
+	}
+	return v, v.SetKeys(cfg.Keys)
+}
+
+// SetKeys replaces all keys at once. Requests being checked use the old or the
+// new set, never a mixture. On error the old set stays.
+func (v *Verifier) SetKeys(keys []Key) error {
+	set := make(map[string][]byte, len(keys))
+	for i, k := range keys {
+		if k.ID == "" || k.Secret == "" {
+			return fmt.Errorf("auth.keys[%d]: id and secret must both be set", i)
+		}
+		if _, twice := set[k.ID]; twice {
+			return fmt.Errorf("auth.keys[%d]: id %s occurs twice", i, k.ID)
+		}
+		set[k.ID] = []byte(k.Secret)
+	}
+	v.keys.Store(&set)
+	return nil
+}
+
+// The refusals, verbatim from server.md section 2.
+func refuse(message string) error {
+	return fault.New(fault.Unauthenticated, "Unauthorized", message)
+}
+
+const (
+	msgMissing   = "Missing authorization header"
+	msgFormat    = "Invalid authorization header format"
+	msgKey       = "Invalid key"
+	msgExpired   = "Request expired (timestamp too old or in future)"
+	msgSignature = "Invalid signature"
+)
+
+// Claim is a request that names a known key and a timely timestamp.
+type Claim struct {
+	// KeyID is who signed, once Verified; "" when authentication is disabled.
+	KeyID string
+
+	verified bool
+	message  string // what is signed, up to the body hash
+	secret   []byte
+	given    []byte // the signature of the request
+}
+
+// Verified tells whether the signature has been found right.
+func (c *Claim) Verified() bool { return c.verified }
+
+// Check looks at everything that can be known before the body is read. The
+// claim it returns is verified already, unless the layout signs the body and
+// there may be one. Every refusal is fault.Unauthenticated "Unauthorized".
+func (v *Verifier) Check(r *http.Request) (*Claim, error) {
+	if v.disabled {
+		return &Claim{verified: true}, nil
+	}
+	p, err := v.parse(r.Header)
+	if err != nil {
+		return nil, err
+	}
+	secret, ok := (*v.keys.Load())[p.KeyID]
+	if !ok {
+		return nil, refuse(msgKey)
+	}
+	if err := v.timely(p.Timestamp); err != nil {
+		return nil, err
+	}
+	c := &Claim{KeyID: p.KeyID, secret: secret}
+	if c.given, err = base64.StdEncoding.Strict().DecodeString(p.Signature); err != nil {
+		return nil, refuse(msgSignature)
+	}
+	c.message = Canonical(p.Timestamp, r.Method, r.URL.Path)
+	switch {
+	case !p.SignsBody:
+		c.verified = c.matches(c.message)
+		if !c.verified {
+			return nil, refuse(msgSignature)
+		}
+	case r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody:
+		return c, c.Finish(sha256.Sum256(nil), 0)
+	}
+	return c, nil
+}
+
+// Finish checks the signature of a layout that covers the body, given the
+// body's SHA-256 and size in bytes. A verified claim stays so.
+func (c *Claim) Finish(sum [sha256.Size]byte, size int64) error {
+	if c.verified {
+		return nil
+	}
+	c.verified = c.matches(c.message + ";" + hex.EncodeToString(sum[:]))
+	if !c.verified && size == 0 {
+		c.verified = c.matches(c.message + ";")
+	}
+	if !c.verified {
+		return refuse(msgSignature)
+	}
+	return nil
+}
+
+func (c *Claim) matches(message string) bool {
+	mac := hmac.New(sha256.New, c.secret)
+	mac.Write([]byte(message))
+	return hmac.Equal(mac.Sum(nil), c.given)
+}
+
+// timely compares without subtracting: a timestamp may be any 64-bit number.
+func (v *Verifier) timely(timestamp string) error {
+	ts, err := strconv.ParseInt(timestamp, 10, 64)
+	if err != nil {
+		return refuse(msgFormat)
+	}
+	now := v.now()
+	if ts < now.Add(-v.tolerance).Unix() || ts > now.Add(v.tolerance).Unix() {
+		return refuse(msgExpired)
+	}
+	return nil
+}
+
+// Canonical returns the signed text of the Authorization form; the other form
+// appends ";" and the body hash. path is the decoded URL path without query.
+func Canonical(timestamp, method, path string) string {
+	return timestamp + ";" + method + ";" + path
+}
+
+// parsed is what the headers of a request say, unchecked.
+type parsed struct {
+	KeyID, Timestamp, Signature string
+	SignsBody                   bool
+}
+
+func (v *Verifier) parse(h http.Header) (parsed, error) {
+	p := parsed{KeyID: h.Get(v.keyID), Timestamp: h.Get(v.stamp), Signature: h.Get(v.signature), SignsBody: true}
+	if p.KeyID != "" || p.Signature != "" {
+		if p.KeyID == "" || p.Timestamp == "" || p.Signature == "" {
+			return parsed{}, refuse(msgFormat)
+		}
+		return p, nil
+	}
+	value := h.Get("Authorization")
+	if value == "" {
+		return parsed{}, refuse(msgMissing)
+	}
+	p, ok := parseAuthorization(v.scheme, value)
+	if !ok || v.requireBodyHash {
+		return parsed{}, refuse(msgFormat)
+	}
+	return p, nil
+}
+
+// parseAuthorization splits "SVC-HMAC key=ID, timestamp=T, signature=S". Each
+// part is split at its first "=", since base64 ends with some.
+func parseAuthorization(scheme, value string) (parsed, bool) {
+	if len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
+		return parsed{}, false
+	}
+	var p parsed
+	fields := map[string]*string{"key": &p.KeyID, "timestamp": &p.Timestamp, "signature": &p.Signature}
+	for part := range strings.SplitSeq(value[len(scheme):], ",") {
+		name, val, ok := strings.Cut(strings.TrimSpace(part), "=")
+		field := fields[name]
+		if !ok || field == nil || *field != "" || val == "" {
+			return parsed{}, false
+		}
+		*field = val
+	}
+	return p, p.KeyID != "" && p.Timestamp != "" && p.Signature != ""
+}
