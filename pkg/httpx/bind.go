@@ -66,7 +66,7 @@ func (e *BodyError) Detail() string {
 // Bind reads the JSON body of c's request, at most limit bytes, into dst, a
 // pointer to a struct. Fields are found by their json tags, exactly as
 // written; the tag `bind:"required"` makes one required, unknown ones are
-// ignored, null is the same as absent. Errors: those of ReadBody, and
+// ignored, null is the same as absent and no body the same as {}. Errors: those of ReadBody, and
 // *BodyError naming every field that is wrong.
 func Bind(c echo.Context, limit int64, dst any) error {
 	body, err := ReadBody(c, limit)
@@ -80,7 +80,10 @@ func Bind(c echo.Context, limit int64, dst any) error {
 // decodeObject fills dst from in, or returns a *BodyError.
 func decodeObject(in []byte, dst any) error {
 	var room [16]field
-	fields, isObject, err := scanObject(in, room[:0])
+	fields, isObject, err := room[:0], true, error(nil)
+	if len(bytes.TrimSpace(in)) > 0 {
+		fields, isObject, err = scanObject(in, fields)
+	}
 	switch {
 	case err != nil:
 		return &BodyError{[]FieldError{{Msg: "Invalid JSON: " + err.Error(), Type: "object", Error: InvalidJSON}}}

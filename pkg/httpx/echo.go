@@ -27,8 +27,8 @@ type Config struct {
 	OnError func(c echo.Context, err error)
 	// HeaderPrefix is the word in X-<prefix>-* header names, "SVC" when empty.
 	HeaderPrefix string
-	// CORSHeaders are the request headers that a browser may send from another
-	// origin; none means all of them.
+	// CORSHeaders are request headers that a browser may send from another
+	// origin beside those that both doors know.
 	CORSHeaders []string
 	// AccessLog writes one record per request.
 	AccessLog bool
@@ -43,10 +43,7 @@ type Config struct {
 func NewEcho(cfg Config) *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	d := &door{cfg: cfg, allowHeaders: []string{"*, Authorization"}}
-	if len(cfg.CORSHeaders) > 0 {
-		d.allowHeaders = []string{strings.Join(cfg.CORSHeaders, ", ")}
-	}
+	d := &door{cfg: cfg, allowHeaders: []string{allowedHeaders(cfg)}}
 	// Errors are rendered inside the middleware; this one only sees what echo
 	// itself reports outside of it, which today is nothing.
 	e.HTTPErrorHandler = func(err error, c echo.Context) { d.fail(&scope{Context: c}, err) }
@@ -54,14 +51,30 @@ func NewEcho(cfg Config) *echo.Echo {
 	return e
 }
 
-// HeaderName returns the full name of a header that follows the prefix, for
-// example HeaderName("", "User-Id") = "X-SVC-User-Id". The result is in the
-// canonical form that http.Header is keyed by.
+// HeaderName returns the full name of a header that follows the prefix, as
+// people read it: HeaderName("", "User-Id") = "X-SVC-User-Id". Code that looks
+// it up often keeps http.CanonicalHeaderKey of it.
 func HeaderName(prefix, name string) string {
 	if prefix == "" {
 		prefix = "SVC"
 	}
-	return http.CanonicalHeaderKey("X-" + prefix + "-" + name)
+	return "X-" + prefix + "-" + name
+}
+
+// allowedHeaders is the list of request headers for browsers (reference
+// server.md 3.1).
+func allowedHeaders(cfg Config) string {
+	names := []string{
+		"Content-Type", "Authorization", "Accept", "Last-Event-ID", "X-Formation-ID", "X-Formation-Version",
+		"X-Distillery-ID", "X-Distillery-Signature", "X-Distillery-Timestamp",
+	}
+	for _, name := range []string{
+		"Admin-Key", "Client-Key", "User-Id", "Idempotency-Key", "Session-Id", "SDK", "Client", "App",
+		"Key-ID", "Timestamp", "Signature",
+	} {
+		names = append(names, HeaderName(cfg.HeaderPrefix, name))
+	}
+	return strings.Join(append(names, cfg.CORSHeaders...), ", ")
 }
 
 // RequestID returns the id of the request: "req_" and 21 random characters,
@@ -189,6 +202,9 @@ func slashInParam(c echo.Context) bool {
 // fail logs what has to be looked at and lets the side render the error.
 func (d *door) fail(s *scope, err error) {
 	err = asFault(err)
+	if fault.KindOf(err) == fault.Internal && s.Request().Context().Err() != nil {
+		err = fault.Wrap(fault.Canceled, "", "the client closed the connection", err)
+	}
 	if fault.KindOf(err) == fault.Internal {
 		cause := err
 		if u := errors.Unwrap(fault.From(err)); u != nil {

@@ -84,14 +84,25 @@ func (s *SSE) FrameNoFlush(event, id string, data ...[]byte) error {
 
 // Comment sends a comment, which clients ignore: a sign of life.
 func (s *SSE) Comment(text string) error {
+	if err := s.CommentNoFlush(text); err != nil {
+		return err
+	}
+	return s.Flush()
+}
+
+// CommentNoFlush appends a comment to the batch that the next Flush sends.
+func (s *SSE) CommentNoFlush(text string) error {
 	if s.err != nil {
 		return s.err
 	}
 	s.buf = append(s.buf, ": "...)
 	s.buf = appendOneLine(s.buf, text)
 	s.buf = append(s.buf, '\n', '\n')
-	return s.Flush()
+	return nil
 }
+
+// Pending tells whether a batch waits for Flush.
+func (s *SSE) Pending() bool { return len(s.buf) > 0 }
 
 // Flush sends the batch with one write. It fails when the client left or does
 // not take the bytes within 20 s.
