@@ -47,6 +47,7 @@ type exchange struct {
 	body   []byte
 	call   Call
 	begun  bool
+	serial int64
 }
 
 // begin counts and records the call once what it asks is known.

@@ -161,7 +161,13 @@ func (x *exchange) head(b []byte, object, model string) []byte {
 	return append(b, `,"system_fingerprint":"fp_fake","choices":[{"index":0,`...)
 }
 
-func (x *exchange) id() int64 { return x.server.serial.Add(1) }
+// id is the number of this call's reply; all frames of a stream carry the same.
+func (x *exchange) id() int64 {
+	if x.serial == 0 {
+		x.serial = x.server.serial.Add(1)
+	}
+	return x.serial
+}
 
 // appendToolCall leaves the function object and the call open.
 func appendToolCall(b []byte, c ToolCall, i int, args string) []byte {

@@ -140,7 +140,9 @@ func (f *frameWriter) completion(q *query, reply *Reply, chunks int) {
 	}
 	f.delta(finish(reply), func(b []byte) []byte { return b })
 	if !reply.NoUsage && q.StreamOptions != nil && q.StreamOptions.IncludeUsage {
-		f.b = append(f.b, `data: {"id":"chatcmpl-fake","object":"chat.completion.chunk","created":1700000000,"model":`...)
+		f.b = append(f.b, `data: {"id":"chatcmpl-fake-`...)
+		f.b = strconv.AppendInt(f.b, f.x.id(), 10)
+		f.b = append(f.b, `","object":"chat.completion.chunk","created":1700000000,"model":`...)
 		f.b = appendQuoted(f.b, f.model)
 		f.b = append(f.b, `,"choices":[]`...)
 		f.b = append(appendUsage(f.b, q, reply), '}')
