@@ -34,10 +34,11 @@ const (
 
 // caller sends the calls of one API.
 type caller struct {
-	base      *url.URL
-	http      *http.Client
-	prefix    string
-	retries   int
+	base    *url.URL
+	http    *http.Client
+	prefix  string
+	retries int
+	// authorize closes over the keys: fmt shows a function as an address.
 	authorize func(h http.Header, c *call)
 }
 
@@ -118,7 +119,7 @@ func (r *caller) fetch(ctx context.Context, c *call) ([]byte, error) {
 		tries += uint(max(0, r.retries))
 	}
 	w := &waits{}
-	return backoff.Retry(ctx, func() ([]byte, error) {
+	body, err := backoff.Retry(ctx, func() ([]byte, error) {
 		body, err := r.attempt(ctx, c)
 		if e, ok := errors.AsType[*Error](err); ok && mayRetry(e) {
 			w.asked = e.RetryAfter
@@ -129,6 +130,10 @@ func (r *caller) fetch(ctx context.Context, c *call) ([]byte, error) {
 		}
 		return body, nil
 	}, backoff.WithBackOff(w), backoff.WithMaxTries(tries), backoff.WithMaxElapsedTime(0))
+	if p, ok := errors.AsType[*backoff.PermanentError](err); ok {
+		err = p.Unwrap() // the library leaves it wrapped at the last try
+	}
+	return body, err
 }
 
 func mayRetry(e *Error) bool {

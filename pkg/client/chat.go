@@ -131,7 +131,7 @@ func (f *Formation) ChatStream(ctx context.Context, req ChatRequest, sink func(T
 		c.header.Set("Last-Event-ID", req.LastEventID)
 	}
 	t := &turn{sink: sink}
-	err = f.caller.events(ctx, streaming{call: c.wantEvents(), idle: f.cfg.IdleTimeout, onEvent: t.event})
+	err = f.caller.events(ctx, streaming{call: c.wantEvents(), idle: f.idle, onEvent: t.event})
 	if t.completed != nil && StatusOf(err) == 0 && ctx.Err() == nil {
 		err = nil // the answer is whole; a missing done is made up
 	}

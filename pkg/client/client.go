@@ -56,7 +56,6 @@ type ServerConfig struct {
 // Server is the management API of one supervisor. It is safe for concurrent use.
 type Server struct {
 	caller *caller
-	cfg    ServerConfig
 }
 
 // NewServer checks cfg and returns a client; nothing is sent yet.
@@ -69,12 +68,10 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	cfg.HeaderPrefix = prefixOr(cfg.HeaderPrefix)
-	s := &Server{cfg: cfg}
-	s.caller = &caller{
+	return &Server{caller: &caller{
 		base: base, http: httpOr(cfg.HTTP), prefix: cfg.HeaderPrefix, retries: cfg.Retries,
-		authorize: s.sign,
-	}
-	return s, nil
+		authorize: cfg.sign,
+	}}, nil
 }
 
 // URL returns the base address without a slash at its end.
@@ -106,7 +103,7 @@ type FormationConfig struct {
 // Formation is the API of one formation. It is safe for concurrent use.
 type Formation struct {
 	caller *caller
-	cfg    FormationConfig
+	idle   time.Duration
 }
 
 // NewFormation checks cfg and returns a client; nothing is sent yet.
@@ -123,24 +120,22 @@ func NewFormation(cfg FormationConfig) (*Formation, error) {
 		cfg.IdleTimeout = time.Minute
 	}
 	cfg.HeaderPrefix = prefixOr(cfg.HeaderPrefix)
-	f := &Formation{cfg: cfg}
-	f.caller = &caller{
+	return &Formation{idle: cfg.IdleTimeout, caller: &caller{
 		base: base, http: httpOr(cfg.HTTP), prefix: cfg.HeaderPrefix, retries: cfg.Retries,
-		authorize: f.identify,
-	}
-	return f, nil
+		authorize: cfg.identify,
+	}}, nil
 }
 
 // Close closes the connections that are idle.
 func (f *Formation) Close() { f.caller.http.CloseIdleConnections() }
 
 // identify sets the key and user headers.
-func (f *Formation) identify(h http.Header, _ *call) {
+func (cfg FormationConfig) identify(h http.Header, _ *call) {
 	for name, value := range map[string]string{
-		"Client-Key": string(f.cfg.ClientKey), "Admin-Key": string(f.cfg.AdminKey), "User-ID": f.cfg.UserID,
+		"Client-Key": string(cfg.ClientKey), "Admin-Key": string(cfg.AdminKey), "User-ID": cfg.UserID,
 	} {
 		if value != "" {
-			h.Set("X-"+f.cfg.HeaderPrefix+"-"+name, value)
+			h.Set("X-"+cfg.HeaderPrefix+"-"+name, value)
 		}
 	}
 }

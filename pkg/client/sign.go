@@ -26,21 +26,21 @@ const (
 
 // sign puts a fresh signature of c on h. Every attempt is signed again, so
 // that a retry after a long wait is still inside the server's window.
-func (s *Server) sign(h http.Header, c *call) {
-	if s.cfg.KeyID == "" {
+func (cfg ServerConfig) sign(h http.Header, c *call) {
+	if cfg.KeyID == "" {
 		return // a server with auth.enabled: false
 	}
-	at := strconv.FormatInt(s.cfg.Now().Unix(), 10)
+	at := strconv.FormatInt(cfg.Now().Unix(), 10)
 	message := at + ";" + c.method + ";" + c.path
-	p := s.cfg.HeaderPrefix
-	if s.cfg.Layout == Authorization {
+	p := cfg.HeaderPrefix
+	if cfg.Layout == Authorization {
 		h.Set("Authorization", fmt.Sprintf("%s-HMAC key=%s, timestamp=%s, signature=%s",
-			p, s.cfg.KeyID, at, signature(s.cfg.SecretKey, message)))
+			p, cfg.KeyID, at, signature(cfg.SecretKey, message)))
 		return
 	}
-	h.Set("X-"+p+"-Key-ID", s.cfg.KeyID)
+	h.Set("X-"+p+"-Key-ID", cfg.KeyID)
 	h.Set("X-"+p+"-Timestamp", at)
-	h.Set("X-"+p+"-Signature", signature(s.cfg.SecretKey, message+";"+c.hash))
+	h.Set("X-"+p+"-Signature", signature(cfg.SecretKey, message+";"+c.hash))
 }
 
 // signature is standard base64 of HMAC-SHA256.

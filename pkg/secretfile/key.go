@@ -17,13 +17,14 @@ const hidden = "***"
 const MaxKeyFile = 1 << 10
 
 // Key is a Fernet key. It never prints: every verb of fmt and every encoder
-// gets "***". Encode is the one way out. The zero Key opens nothing.
-type Key struct{ bytes fernet.Key }
+// gets "***", and as a hidden field of another type it is an address. Encode
+// is the one way out. The zero Key opens and encrypts nothing.
+type Key struct{ secret *fernet.Key }
 
 // GenerateKey makes a new random key.
 func GenerateKey() Key {
-	var k Key
-	rand.Read(k.bytes[:]) // never fails: it ends the program instead
+	k := Key{secret: new(fernet.Key)}
+	rand.Read(k.secret[:]) // never fails: it ends the program instead
 	return k
 }
 
@@ -35,9 +36,7 @@ func ParseKey(text string) (Key, error) {
 		return Key{}, fault.New(fault.Invalid, faultName,
 			"this is no Fernet key: it must be url-safe base64 of 32 bytes (44 characters)")
 	}
-	var k Key
-	copy(k.bytes[:], raw)
-	return k, nil
+	return Key{secret: (*fernet.Key)(raw)}, nil
 }
 
 // ReadKey reads the key file at path; surrounding white space is ignored. A
@@ -64,7 +63,13 @@ func SaveKey(path string, k Key) error {
 }
 
 // Encode returns the key's text, for a key file or an environment variable.
-func (k Key) Encode() string { return k.bytes.Encode() }
+// It is "" for the zero Key.
+func (k Key) Encode() string {
+	if k.secret == nil {
+		return ""
+	}
+	return k.secret.Encode()
+}
 
 // String returns "***".
 func (Key) String() string { return hidden }

@@ -65,6 +65,9 @@ func Open(path string, key Key) (map[string]string, error) {
 // the same one are refused.
 func Save(path string, key Key, values map[string]string) error {
 	normal, err := normalizeAll(values)
+	if err == nil && key.secret == nil {
+		err = errors.New("there is no key to encrypt it")
+	}
 	if err != nil {
 		return fault.Errorf(fault.Invalid, faultName, "%s: %w", path, err)
 	}
@@ -72,7 +75,7 @@ func Save(path string, key Key, values map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("encode secrets: %w", err)
 	}
-	token, err := fernet.EncryptAndSign(plain, &key.bytes)
+	token, err := fernet.EncryptAndSign(plain, key.secret)
 	if err != nil {
 		return fmt.Errorf("encrypt secrets: %w", err)
 	}
@@ -94,10 +97,13 @@ func decrypt(token []byte, key Key) ([]byte, error) {
 	if err != nil {
 		return nil, errors.New("this is no Fernet token: not url-safe base64")
 	}
+	if key.secret == nil {
+		return nil, errors.New("there is no key to open it")
+	}
 	if cipher := n - tokenOverhead; cipher < blockSize || cipher%blockSize != 0 {
 		return nil, fmt.Errorf("this is no Fernet token: %d bytes is no possible length", n)
 	}
-	plain := fernet.VerifyAndDecrypt(token, 0, []*fernet.Key{&key.bytes})
+	plain := fernet.VerifyAndDecrypt(token, 0, []*fernet.Key{key.secret})
 	if plain == nil {
 		return nil, errors.New("the key does not open it: a wrong key, or the file is damaged")
 	}

@@ -1,6 +1,7 @@
 package secretfile_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,14 +147,17 @@ func TestOpen_RefusesAWrongKeyAndDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	flipped := []byte(strings.Clone(string(token)))
-	flipped[len(flipped)/2] ^= 1
+	i := len(flipped) / 2
+	if flipped[i]++; flipped[i] > 'z' || flipped[i] < 'a' {
+		flipped[i] = 'b'
+	}
 	for name, tc := range map[string]struct {
 		path string
 		key  secretfile.Key
 		want string
 	}{
 		"wrong key":        {good, secretfile.GenerateKey(), "wrong key"},
-		"zero key":         {good, secretfile.Key{}, "wrong key"},
+		"zero key":         {good, secretfile.Key{}, "no key to open it"},
 		"flipped bit":      {writeFile(t, flipped), key, "damaged"},
 		"cut":              {writeFile(t, token[:len(token)-24]), key, "no"},
 		"empty":            {writeFile(t, nil), key, "0 bytes is no possible length"},
@@ -276,6 +280,15 @@ func TestSave_RefusesWhatOpenWouldRefuse(t *testing.T) {
 	}
 }
 
+func TestSave_RefusesTheZeroKey(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "secrets.enc")
+	wantFault(t, secretfile.Save(path, secretfile.Key{}, nil), "no key to encrypt it")
+	if got := (secretfile.Key{}).Encode(); got != "" {
+		t.Errorf("the zero key is %q", got)
+	}
+}
+
 func TestReadKey_ReadsWhatSaveKeyWrote(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), ".key")
@@ -323,15 +336,23 @@ func TestKey_NeverPrints(t *testing.T) {
 	t.Parallel()
 	key := secretfile.GenerateKey()
 	holder := struct{ K secretfile.Key }{key}
+	private := struct{ k secretfile.Key }{key}
 	printed := fmt.Sprintf("%v %+v %#v %s %q %x %d", key, key, key, key, key, key, key) +
-		fmt.Sprintf("%v %+v %#v", holder, &holder, holder)
+		fmt.Sprintf("%v %+v %#v", holder, &holder, holder) +
+		fmt.Sprintf("%v %+v %#v", private, &private, private)
 	out, err := json.Marshal(map[string]any{"k": key, "p": &key, "m": map[secretfile.Key]int{key: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	printed += string(out) + key.String() + key.GoString()
-	if strings.Contains(printed, key.Encode()) {
-		t.Errorf("the key is in %q", printed)
+	raw, err := base64.URLEncoding.DecodeString(key.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trace := range []string{key.Encode(), string(fmt.Append(nil, raw)[1:40]), fmt.Sprintf("%x", raw)} {
+		if strings.Contains(printed, trace) {
+			t.Errorf("%q of the key is in %q", trace, printed)
+		}
 	}
 	if got := strings.Count(printed, "***"); got != 15 {
 		t.Errorf("%d times *** in %q, want 15", got, printed)
