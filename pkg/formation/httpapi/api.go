@@ -1,0 +1,107 @@
+// Package httpapi is the formation's HTTP API under /v1: one file per resource,
+// each a thin translation between HTTP and the turn engine, the request records
+// and the sessions.
+//
+// It promises the envelopes, error codes and stream frames of the
+// specification, that a key is checked before anything of a request is read,
+// and that no client, however slow, holds a turn. Only the assembly imports it.
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
+
+	"github.com/agentformation/service/pkg/httpx"
+	"github.com/agentformation/service/pkg/manifest"
+)
+
+// Config is what the API stands on. Formation, Turns, Requests, Sessions and
+// Keys are required.
+type Config struct {
+	Formation *manifest.Formation
+	// Version is the deployed version; "" takes the manifest's, else
+	// manifest.DefaultVersion.
+	Version  string
+	Turns    Turns
+	Requests Requests
+	Sessions Sessions
+	// Keys is asked at every request, so that a rotation needs no restart.
+	Keys func() Keys
+	// HeaderPrefix is the word in X-<prefix>-* header names, "SVC" when empty.
+	HeaderPrefix string
+	Started      time.Time // of the process, for /v1/status
+	// Draining tells that this process hands over: every answer closes its
+	// connection. nil means never.
+	Draining func() bool
+	Log      zerolog.Logger
+	Now      func() time.Time // time.Now when nil
+}
+
+type api struct {
+	cfg  Config
+	head headers
+	// The manifest does not change while the process lives, so what the agent
+	// routes say is written once.
+	agents    []json.RawMessage
+	agentByID map[string]json.RawMessage
+}
+
+// New returns the handler of the formation's API.
+func New(cfg Config) (http.Handler, error) {
+	switch {
+	case cfg.Formation == nil:
+		return nil, errors.New("httpapi: no formation")
+	case cfg.Turns == nil || cfg.Requests == nil || cfg.Sessions == nil || cfg.Keys == nil:
+		return nil, errors.New("httpapi: Turns, Requests, Sessions and Keys are required")
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Draining == nil {
+		cfg.Draining = func() bool { return false }
+	}
+	if cfg.Version == "" {
+		cfg.Version = cfg.Formation.Version
+	}
+	if cfg.Version == "" {
+		cfg.Version = manifest.DefaultVersion
+	}
+	a := &api{cfg: cfg, head: newHeaders(cfg.HeaderPrefix)}
+	if err := a.describeAgents(); err != nil {
+		return nil, fmt.Errorf("describe agents: %w", err)
+	}
+	e := httpx.NewEcho(httpx.Config{
+		Log: cfg.Log, MaxBody: httpx.MaxFormationBody, OnError: a.renderError, HeaderPrefix: cfg.HeaderPrefix,
+		CORSHeaders: []string{"*"}, AccessLog: cfg.Formation.Server.AccessLog, Draining: cfg.Draining,
+	})
+	a.routes(e)
+	return e, nil
+}
+
+func (a *api) routes(e *echo.Echo) {
+	for _, path := range []string{"/", "/v1"} {
+		e.GET(path, a.root)
+		e.HEAD(path, a.root)
+	}
+	e.GET("/v1/health", a.health)
+	e.HEAD("/v1/health", a.health)
+
+	e.POST("/v1/chat", a.guard(clientOrAdmin, userOptional, a.chat))
+	e.GET("/v1/requests", a.guard(dual, userByClient, a.listRequests))
+	e.GET("/v1/requests/:id", a.guard(dual, userOptional, a.getRequest))
+	e.DELETE("/v1/requests/:id", a.guard(dual, userOptional, a.cancelRequest))
+	e.GET("/v1/sessions", a.guard(clientOrAdmin, userRequired, a.listSessions))
+	e.GET("/v1/sessions/:id", a.guard(clientOrAdmin, userRequired, a.getSession))
+	e.GET("/v1/sessions/:id/messages", a.guard(clientOrAdmin, userRequired, a.sessionMessages))
+	e.GET("/v1/events/:session/:request", a.guard(dual, userByClient, a.followRequest))
+
+	e.GET("/v1/status", a.guard(adminOnly, userNone, a.status))
+	e.GET("/v1/agents", a.guard(adminOnly, userNone, a.listAgents))
+	e.GET("/v1/agents/:id", a.guard(adminOnly, userNone, a.getAgent))
+}

@@ -1,0 +1,188 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/httpx"
+)
+
+// Digest is the SHA-256 of a key. The door compares digests, in constant time,
+// and never holds a key.
+type Digest [sha256.Size]byte
+
+// DigestOf returns the digest of a key.
+func DigestOf(key string) Digest { return sha256.Sum256([]byte(key)) }
+
+// Keys are the digests of the keys that open the formation's API. There are
+// several of a kind while a rotation overlaps.
+type Keys struct {
+	Admin, Client []Digest
+}
+
+// access says which key a route takes (reference runtime.md 2). Client and
+// dual routes take either key and differ in the challenge only.
+type access uint8
+
+const (
+	adminOnly access = iota
+	clientOrAdmin
+	dual
+)
+
+// userRule says when a caller has to name its user.
+type userRule uint8
+
+const (
+	userNone     userRule = iota // the route knows no user
+	userOptional                 // "0" when not named
+	userByClient                 // required with the client key; an admin without sees all
+	userRequired
+)
+
+// defaultUser is the user of requests that name none.
+const defaultUser = "0"
+
+// maxUserID is the longest user id in bytes.
+const maxUserID = 256
+
+// caller is who sent a request.
+type caller struct {
+	admin bool
+	user  string // "" only for an admin on a userByClient route
+	named bool   // header or query named the user
+}
+
+// headers are the names of the formation's request headers, for people and in
+// the canonical form that http.Header is keyed by.
+type headers struct {
+	admin, client                            string
+	adminKey, clientKey, userKey, idempotKey string
+}
+
+func newHeaders(prefix string) headers {
+	h := headers{admin: httpx.HeaderName(prefix, "Admin-Key"), client: httpx.HeaderName(prefix, "Client-Key")}
+	h.adminKey, h.clientKey = http.CanonicalHeaderKey(h.admin), http.CanonicalHeaderKey(h.client)
+	h.userKey = http.CanonicalHeaderKey(httpx.HeaderName(prefix, "User-Id"))
+	h.idempotKey = http.CanonicalHeaderKey(httpx.HeaderName(prefix, "Idempotency-Key"))
+	return h
+}
+
+// handler is a route's own part, behind its key.
+type handler func(c echo.Context, who caller) error
+
+// guard puts a route behind its key and its rule for user ids.
+func (a *api) guard(need access, rule userRule, next handler) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		who, err := a.authenticate(c, need)
+		if err != nil {
+			return err
+		}
+		if rule != userNone {
+			if err := a.identify(c, rule, &who); err != nil {
+				return err
+			}
+		}
+		return next(c, who)
+	}
+}
+
+// authenticate checks the key of a request.
+func (a *api) authenticate(c echo.Context, need access) (caller, error) {
+	h := c.Request().Header
+	keys := a.cfg.Keys()
+	admin, client := first(h[a.head.adminKey]), first(h[a.head.clientKey])
+	if admin != "" && known(keys.Admin, admin) {
+		return caller{admin: true}, nil
+	}
+	if need != adminOnly && client != "" && known(keys.Client, client) {
+		return caller{}, nil
+	}
+	return caller{}, a.refuse(c, need, admin, client)
+}
+
+// known compares in a time that depends on neither key; digests are of one length.
+func known(digests []Digest, key string) bool {
+	given := DigestOf(key)
+	found := 0
+	for i := range digests {
+		found |= subtle.ConstantTimeCompare(digests[i][:], given[:])
+	}
+	return found == 1
+}
+
+// refuse makes the 401 of a route, with its challenge.
+func (a *api) refuse(c echo.Context, need access, admin, client string) error {
+	challenge, message := "ApiKey", ""
+	switch need {
+	case adminOnly:
+		challenge = fmt.Sprintf("ApiKey realm=%q, header=%q", "admin", a.head.admin)
+		switch {
+		case admin != "":
+			message = "Invalid admin key"
+		case client != "":
+			message = "The client key does not open this route: send the admin key in " + a.head.admin
+		default:
+			message = "Missing admin key: send it in " + a.head.admin
+		}
+	case clientOrAdmin, dual:
+		if need == clientOrAdmin {
+			challenge = fmt.Sprintf("ApiKey realm=%q, header=%q", "client", a.head.client)
+		}
+		switch {
+		case client != "":
+			message = "Invalid client key"
+		case admin != "":
+			message = "Invalid admin key"
+		default:
+			message = "Missing client key: send it in " + a.head.client
+		}
+	}
+	c.Response().Header().Set(echo.HeaderWWWAuthenticate, challenge)
+	return fault.New(fault.Unauthenticated, "", message)
+}
+
+// identify finds the user of a request in its header, then its query. The body
+// of a chat may name one too, see chat.go.
+func (a *api) identify(c echo.Context, rule userRule, who *caller) error {
+	who.user = strings.TrimSpace(first(c.Request().Header[a.head.userKey]))
+	if who.user == "" && c.Request().URL.RawQuery != "" {
+		who.user = strings.TrimSpace(c.QueryParam("user_id"))
+	}
+	who.named = who.user != ""
+	switch {
+	case who.named:
+		return checkUserID(who.user)
+	case rule == userOptional:
+		who.user = defaultUser
+	case rule == userRequired || !who.admin:
+		return fault.New(fault.Invalid, "", "This route needs a user id: send it in "+
+			httpx.HeaderName(a.cfg.HeaderPrefix, "User-Id")+" or the query parameter user_id")
+	}
+	return nil
+}
+
+func checkUserID(id string) error {
+	if len(id) > maxUserID {
+		return fault.Errorf(fault.Invalid, "", "The user id is longer than %d bytes", maxUserID)
+	}
+	if strings.ContainsFunc(id, isControl) {
+		return fault.New(fault.Invalid, "", "The user id holds a control character")
+	}
+	return nil
+}
+
+func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
+
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}

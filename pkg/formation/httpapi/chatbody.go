@@ -1,0 +1,135 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/httpx"
+	"github.com/agentformation/service/pkg/manifest"
+)
+
+// chatBody is the body of a chat request (reference runtime.md 3.1).
+type chatBody struct {
+	Message          *string           `json:"message"`
+	UserID           string            `json:"user_id"` // deprecated: the header wins
+	AgentID          string            `json:"agent_id"`
+	SessionID        string            `json:"session_id"`
+	GroupID          string            `json:"group_id"`
+	RequestID        string            `json:"request_id"`
+	Mode             string            `json:"mode"`
+	UseAsync         *bool             `json:"use_async"`
+	Files            []json.RawMessage `json:"files"`
+	Stream           *bool             `json:"stream"`
+	WebhookURL       string            `json:"webhook_url"`
+	ThresholdSeconds *float64          `json:"threshold_seconds"`
+	OnDisconnect     string            `json:"on_disconnect"`
+	SourceChannel    string            `json:"source_channel"`
+	// UIResponse answers an options widget. It is ignored unless it matches a
+	// pending one, and nothing here makes widgets.
+	UIResponse json.RawMessage `json:"ui_response"`
+}
+
+// The bounds of the ids a caller chooses, in bytes.
+const (
+	maxRequestID = 128
+	maxOtherID   = 256
+)
+
+// maxThreshold is the largest threshold_seconds, one year.
+const maxThreshold = 365 * 24 * 3600
+
+// checker collects what is wrong with the values of a body.
+type checker []httpx.FieldError
+
+func (k *checker) add(field, msg, typ, word string) {
+	*k = append(*k, httpx.FieldError{Field: field, Msg: msg, Type: typ, Error: word})
+}
+
+// check returns every value that is wrong. Features that this release lacks
+// are refused by name, so that nothing is accepted and dropped.
+func (in *chatBody) check(maxMessage int) []httpx.FieldError {
+	var bad checker
+	in.checkMessage(&bad, maxMessage)
+	checkID(&bad, "agent_id", in.AgentID, maxOtherID)
+	checkID(&bad, "session_id", in.SessionID, maxOtherID)
+	checkID(&bad, "group_id", in.GroupID, maxOtherID)
+	if !validRequestID(in.RequestID) {
+		bad.add("request_id", "Use 1 to 128 characters of A-Z, a-z, 0-9, _ and -", "string", httpx.InvalidFormat)
+	}
+	checkWord(&bad, "mode", in.Mode, manifest.ModeAuto, manifest.ModeSync, manifest.ModeAsync)
+	checkWord(&bad, "on_disconnect", in.OnDisconnect, manifest.DisconnectContinue, manifest.DisconnectCancel)
+	if t := in.ThresholdSeconds; t != nil && (*t < 0 || *t > maxThreshold) {
+		bad.add("threshold_seconds", fmt.Sprintf("Use a number from 0 to %d", maxThreshold), "number", httpx.InvalidFormat)
+	}
+	if in.WebhookURL != "" {
+		bad.add("webhook_url", "Webhook delivery is not available: leave it out and poll GET /v1/requests/{id}",
+			"string", httpx.ExtraField)
+	}
+	if len(in.Files) > 0 {
+		bad.add("files", "Files are not available: put their text into the message", "array", httpx.ExtraField)
+	}
+	if in.SourceChannel != "" {
+		bad.add("source_channel", "Channels are not available: leave it out", "string", httpx.ExtraField)
+	}
+	return bad
+}
+
+func (in *chatBody) checkMessage(bad *checker, most int) {
+	switch {
+	case in.Message == nil:
+		bad.add("message", "Field required", "string", httpx.Missing)
+	case strings.TrimSpace(*in.Message) == "":
+		bad.add("message", "The message is blank", "string", httpx.TooShort)
+	// Characters are counted only when there are enough bytes for too many.
+	case most > 0 && len(*in.Message) > most && utf8.RuneCountInString(*in.Message) > most:
+		bad.add("message", fmt.Sprintf("The message is longer than %d characters", most), "string", httpx.TooLong)
+	}
+}
+
+func checkID(bad *checker, field, id string, most int) {
+	switch {
+	case len(id) > most:
+		bad.add(field, fmt.Sprintf("Use at most %d bytes", most), "string", httpx.TooLong)
+	case strings.ContainsFunc(id, isControl):
+		bad.add(field, "Leave out control characters", "string", httpx.InvalidFormat)
+	}
+}
+
+func checkWord(bad *checker, field, word string, allowed ...string) {
+	if word != "" && !slices.Contains(allowed, word) {
+		bad.add(field, "Use one of "+strings.Join(allowed, ", "), "string", httpx.InvalidFormat)
+	}
+}
+
+// validRequestID tells whether id fits ^[A-Za-z0-9_-]{1,128}$; "" asks for a
+// generated one.
+func validRequestID(id string) bool {
+	for i := range len(id) {
+		switch c := id[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return len(id) <= maxRequestID
+}
+
+// chatFault gives a wrong message its own code (reference runtime.md 1.3).
+func chatFault(err error) error {
+	var body *httpx.BodyError
+	if !errors.As(err, &body) {
+		return err
+	}
+	name := ""
+	for _, f := range body.Fields {
+		if f.Field == "message" {
+			name = "VALIDATION_ERROR"
+		}
+	}
+	return fault.New(fault.Unprocessable, name, body.Error()).With("validation_errors", body.Fields)
+}

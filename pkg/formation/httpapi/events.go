@@ -1,0 +1,91 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/httpx"
+)
+
+// maxSubscription ends a subscription that its client forgot; it may come back
+// with Last-Event-ID.
+const maxSubscription = 10 * time.Minute
+
+// streamMark opens and closes the stream of a request.
+type streamMark struct {
+	Type      string `json:"type"`
+	SessionID string `json:"session_id"`
+	RequestID string `json:"request_id"`
+}
+
+// followRequest streams one turn as GET /v1/events/{session}/{request}: the
+// raw objects without the token wrapper, between two marks (reference
+// runtime.md 5.2).
+func (a *api) followRequest(c echo.Context, who caller) error {
+	after, _, err := lastEventID(c)
+	if err != nil {
+		return err
+	}
+	mark := streamMark{SessionID: httpx.Param(c, "session"), RequestID: httpx.Param(c, "request")}
+	t, err := a.cfg.Turns.Find(c.Request().Context(), who.user, mark.RequestID, who.admin)
+	switch {
+	case err != nil && fault.KindOf(err) != fault.NotFound && fault.KindOf(err) != fault.Forbidden:
+		return err
+	case err != nil || t.Info().SessionID != mark.SessionID:
+		return refuseStream(c)
+	}
+	httpx.SetRequestID(c, mark.RequestID)
+	return a.streamRequest(c, t, after, mark)
+}
+
+func (a *api) streamRequest(c echo.Context, t Turn, after uint64, mark streamMark) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), maxSubscription)
+	defer cancel()
+	last := ""
+	s := openStream(c, cancel, func(sse *httpx.SSE, f *request.Frame) error {
+		if f.Event == "done" {
+			last = frameID(f)
+			return nil
+		}
+		return sse.FrameNoFlush(f.Event, frameID(f), f.Data)
+	})
+	defer s.close()
+	if err := s.mark(mark, "stream_open", ""); err != nil {
+		return nil //nolint:nilerr // The client left.
+	}
+	err := t.Frames(ctx, after, s.emit)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		a.cfg.Log.Error().Err(err).Str("request_id", mark.RequestID).Msg("follow turn")
+		return s.finish(func(sse *httpx.SSE) error { return sse.FrameNoFlush("error", "", errorFrame(err)) })
+	}
+	_ = s.mark(mark, "stream_completed", last) // a client that left misses nothing
+	return nil
+}
+
+// mark sends an opening or closing frame.
+func (s *stream) mark(m streamMark, typ, id string) error {
+	m.Type = typ
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sse.Frame("", id, data)
+}
+
+// refuseStream answers for a request that is unknown or another user's: the
+// caller does not learn which.
+func refuseStream(c echo.Context) error {
+	// A failed write means that the client left.
+	_ = httpx.OpenSSE(c).Frame("", "", []byte(`{"error":"Unauthorized or request not streaming"}`))
+	return nil
+}
