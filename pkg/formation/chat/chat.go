@@ -101,6 +101,9 @@ type Event struct {
 	Stage    string
 	Content  string
 	ToolName string // set with StageToolCall
+	// Restart tells that the text emitted since the last restart or the
+	// beginning of the turn is void and comes again from its start.
+	Restart bool
 }
 
 // Sink receives the events of a turn in order. It is called by one goroutine

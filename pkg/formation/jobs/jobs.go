@@ -1,5 +1,5 @@
 // Package jobs runs the formation's background work. It is the only importer
-// of River: other rooms know a Queue, a Spec and a Handler.
+// of River: other rooms know a Queue and a Handler.
 //
 // A job commits together with what it belongs to (EnqueueTx) and runs at least
 // once; handlers are idempotent by the Key they get. Jobs that a dead process
@@ -46,12 +46,6 @@ type Job struct {
 // Handler does the work of one kind. An error runs the job again later, with
 // the engine's back-off; ctx ends when the queue stops.
 type Handler func(ctx context.Context, job Job) error
-
-// Spec is a job to enqueue.
-type Spec struct {
-	Kind string
-	Key  string
-}
 
 // Config is what a Queue needs.
 type Config struct {
@@ -126,10 +120,10 @@ func New(ctx context.Context, cfg Config) (*Queue, error) {
 	return &Queue{client: client, cfg: cfg}, nil
 }
 
-// EnqueueTx adds a job in the caller's commit.
-func (q *Queue) EnqueueTx(ctx context.Context, tx *store.Tx, spec Spec) error {
-	if _, err := q.client.InsertTx(ctx, tx.SQL(), args{kind: spec.Kind, Key: spec.Key}, nil); err != nil {
-		return fmt.Errorf("enqueue %s: %w", spec.Kind, err)
+// EnqueueTx adds a job of a kind about a key in the caller's commit.
+func (q *Queue) EnqueueTx(ctx context.Context, tx *store.Tx, kind, key string) error {
+	if _, err := q.client.InsertTx(ctx, tx.SQL(), args{kind: kind, Key: key}, nil); err != nil {
+		return fmt.Errorf("enqueue %s: %w", kind, err)
 	}
 	return nil
 }

@@ -45,10 +45,10 @@ func start(t *testing.T, db *store.DB, handlers map[string]jobs.Handler) (*jobs.
 	}
 }
 
-func enqueue(t *testing.T, db *store.DB, q *jobs.Queue, spec jobs.Spec) {
+func enqueue(t *testing.T, db *store.DB, q *jobs.Queue, kind, key string) {
 	t.Helper()
 	if err := db.Write(t.Context(), func(tx *store.Tx) error {
-		return q.EnqueueTx(t.Context(), tx, spec)
+		return q.EnqueueTx(t.Context(), tx, kind, key)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestQueue_RunsAJobOnceItsCommitIsDurable(t *testing.T) {
 		return nil
 	}})
 	defer stop()
-	enqueue(t, db, q, jobs.Spec{Kind: "turn", Key: "req_1"})
+	enqueue(t, db, q, "turn", "req_1")
 	if j := receive(t, got); j != (jobs.Job{Kind: "turn", Key: "req_1", Attempt: 1}) {
 		t.Fatalf("job = %+v", j)
 	}
@@ -91,7 +91,7 @@ func TestQueue_ReleasesTheJobsOfADeadLaunchAtOnce(t *testing.T) {
 		<-hang // a process that died never returns
 		return nil
 	}})
-	enqueue(t, dead, q, jobs.Spec{Kind: "turn", Key: "req_1"})
+	enqueue(t, dead, q, "turn", "req_1")
 	receive(t, entered)
 
 	fresh := openStore(t, path, "fresh", "dead")
@@ -120,7 +120,7 @@ func TestQueue_StopCancelsRunningJobsAndTheyRunAgain(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}})
-	enqueue(t, first, q, jobs.Spec{Kind: "turn", Key: "req_1"})
+	enqueue(t, first, q, "turn", "req_1")
 	receive(t, entered)
 	stopFirst()
 	if err := first.Close(); err != nil {
@@ -150,7 +150,7 @@ func TestQueue_AJobOfAFailedCommitDoesNotExist(t *testing.T) {
 	}})
 	defer stop()
 	err := db.Write(t.Context(), func(tx *store.Tx) error {
-		if err := q.EnqueueTx(t.Context(), tx, jobs.Spec{Kind: "turn", Key: "never"}); err != nil {
+		if err := q.EnqueueTx(t.Context(), tx, "turn", "never"); err != nil {
 			return err
 		}
 		return context.Canceled
@@ -158,7 +158,7 @@ func TestQueue_AJobOfAFailedCommitDoesNotExist(t *testing.T) {
 	if err == nil {
 		t.Fatal("the commit was meant to fail")
 	}
-	enqueue(t, db, q, jobs.Spec{Kind: "turn", Key: "after"})
+	enqueue(t, db, q, "turn", "after")
 	if key := receive(t, got); key != "after" {
 		t.Fatalf("ran %q", key)
 	}

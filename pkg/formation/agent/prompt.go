@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"strings"
+
+	"github.com/agentformation/service/pkg/manifest"
+)
+
+// defaultSoul is the voice of a formation that brings none.
+const defaultSoul = "You are part of a team of assistants. Be helpful, accurate and honest; say so when you do not know."
+
+var roleLines = map[string]string{
+	"specialist":  "You are a specialist: go deep in your field and say when a question lies outside it.",
+	"generalist":  "You are a generalist: handle a broad range of questions.",
+	"coordinator": "You are a coordinator: break work into parts and keep the whole in view.",
+	"researcher":  "You are a researcher: gather facts, weigh sources and separate what is known from what is likely.",
+	"executor":    "You are an executor: carry tasks out and report what was done.",
+}
+
+var styleLines = map[string]string{
+	"formal": "Write formally.", "casual": "Write casually.", "technical": "Write for a technical reader.",
+	"friendly": "Write in a friendly tone.", "professional": "Write professionally.",
+}
+
+var lengthLines = map[string]string{
+	"concise": "Keep answers short.", "moderate": "Give answers of moderate length.",
+	"detailed": "Give detailed answers.", "comprehensive": "Cover the subject comprehensively.",
+}
+
+var errorLines = map[string]string{
+	"graceful":      "When something fails, say so calmly and offer what still works.",
+	"explicit":      "When something fails, say exactly what failed.",
+	"technical":     "When something fails, give the technical detail.",
+	"user-friendly": "When something fails, explain it in plain words without technical detail.",
+}
+
+var formatLines = map[string]string{
+	manifest.FormatMarkdown: "Format answers as Markdown.",
+	manifest.FormatText:     "Answer in plain text without markup.",
+	manifest.FormatHTML:     "Format answers as an HTML fragment without scripts.",
+}
+
+// systemPrompt assembles what the manifest says of an agent, most general
+// first, so that providers can cache the common beginning.
+func systemPrompt(a *manifest.Agent, soul, format string) string {
+	var p prompt
+	if soul == "" {
+		soul = defaultSoul
+	}
+	p.add(soul)
+	p.add("You are " + a.Name + ". " + a.Description)
+	p.add(a.SystemMessage)
+	p.add(roleLines[a.Role])
+	p.add(specialization(a.Specialization))
+	b := a.SystemBehavior
+	p.list("You can:", b.Capabilities)
+	p.list("Keep to these rules:", b.Constraints)
+	p.add(strings.Join(nonEmpty(styleLines[b.InteractionStyle], lengthLines[b.ResponseLength],
+		errorLines[b.ErrorHandling], formatLines[format]), " "))
+	return strings.Join(p.parts, "\n\n")
+}
+
+func specialization(s manifest.Specialization) string {
+	field := strings.Join(nonEmpty(s.Domain, s.Subdomain), ", ")
+	if field == "" {
+		return ""
+	}
+	line := "Your field is " + field
+	if s.ExpertiseLevel != "" {
+		line += " at " + s.ExpertiseLevel + " level"
+	}
+	return line + "."
+}
+
+type prompt struct{ parts []string }
+
+func (p *prompt) add(part string) {
+	if part = strings.TrimSpace(part); part != "" {
+		p.parts = append(p.parts, part)
+	}
+}
+
+func (p *prompt) list(head string, items []string) {
+	if len(items) > 0 {
+		p.add(head + "\n- " + strings.Join(items, "\n- "))
+	}
+}
+
+func nonEmpty(parts ...string) []string {
+	out := parts[:0:0]
+	for _, s := range parts {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,141 @@
+// Package overlord decides who answers a message and has it answered: the
+// agent that the caller named, or the one that a routing decision chooses. It
+// is given the conversation; it never reads memory itself.
+package overlord
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/agent"
+	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/manifest"
+)
+
+// Config is what an Overlord is made of.
+type Config struct {
+	Formation *manifest.Formation
+	Models    agent.Models
+	Now       func() time.Time
+	Log       zerolog.Logger
+}
+
+// Overlord handles messages. It is safe for concurrent use.
+type Overlord struct {
+	cfg    Config
+	agents map[string]*agent.Agent
+	router *router
+}
+
+// New prepares the overlord and its agents; it connects to nothing.
+func New(cfg Config) *Overlord {
+	o := &Overlord{cfg: cfg, agents: make(map[string]*agent.Agent, len(cfg.Formation.Agents)), router: newRouter(cfg)}
+	for i := range cfg.Formation.Agents {
+		a := &cfg.Formation.Agents[i]
+		o.agents[a.ID] = agent.New(agent.Config{
+			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Limits: agent.DefaultLimits(), Now: cfg.Now, Log: cfg.Log,
+		})
+	}
+	return o
+}
+
+// Knows tells whether an agent with that id can be named in a request.
+func (o *Overlord) Knows(agentID string) bool {
+	_, ok := o.agents[agentID]
+	return ok
+}
+
+// Input is one message with its conversation.
+type Input struct {
+	Message   string
+	AgentID   string // "" for routing
+	LastAgent string // who answered last in this session, "" for none
+	History   []chat.Message
+	Deltas    bool
+	Journal   agent.Journal
+}
+
+// Handle answers a message. Progress and text go to sink as they come.
+func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.Answer, error) {
+	if err := sink(chat.Event{Type: chat.Planning, Content: "Choosing how to handle the request"}); err != nil {
+		return chat.Answer{}, err
+	}
+	decision, err := o.decide(ctx, in)
+	if err != nil {
+		return chat.Answer{}, err
+	}
+	a := o.agents[decision.Agent]
+	if a == nil { // the agent of a journalled decision may be gone with an update
+		return chat.Answer{}, unknownAgent(decision.Agent)
+	}
+	if err := sink(chat.Event{Type: chat.Progress, Stage: chat.StageAgentProcessing, Content: "Agent " + decision.Agent + " is working"}); err != nil {
+		return chat.Answer{}, err
+	}
+	answer, err := a.Run(ctx, agent.Task{Message: in.Message, History: in.History, Deltas: in.Deltas, Journal: in.Journal}, sink)
+	if err != nil {
+		return chat.Answer{}, err
+	}
+	return o.format(answer)
+}
+
+func unknownAgent(id string) error {
+	return fault.Errorf(fault.NotFound, "AGENT_NOT_FOUND", "no agent with id %q in this formation", id)
+}
+
+// stepRoute is the journal entry of the decision: a resumed turn goes to the
+// same agent.
+const stepRoute = "route"
+
+func (o *Overlord) decide(ctx context.Context, in Input) (Decision, error) {
+	if in.AgentID != "" {
+		if !o.Knows(in.AgentID) {
+			return Decision{}, unknownAgent(in.AgentID)
+		}
+		return Decision{Agent: in.AgentID, Method: MethodExplicit}, nil
+	}
+	if len(o.cfg.Formation.Agents) == 1 {
+		return Decision{Agent: o.cfg.Formation.Agents[0].ID, Method: MethodSingle}, nil
+	}
+	if payload, ok := in.Journal.Done(stepRoute); ok {
+		var d Decision
+		if err := json.Unmarshal(payload, &d); err != nil {
+			return Decision{}, fmt.Errorf("decode journalled routing decision: %w", err)
+		}
+		return d, nil
+	}
+	d := o.router.route(ctx, in)
+	if err := ctx.Err(); err != nil {
+		return Decision{}, context.Cause(ctx)
+	}
+	payload, err := json.Marshal(d)
+	if err != nil {
+		return Decision{}, fmt.Errorf("encode routing decision: %w", err)
+	}
+	if err := in.Journal.Save(ctx, stepRoute, payload); err != nil {
+		return Decision{}, fmt.Errorf("journal routing decision: %w", err)
+	}
+	return d, nil
+}
+
+// format gives the answer the shape that the manifest asks for. Markdown, text
+// and html are the model's own words; json is a fixed wrapper (runtime.md 5.4).
+func (o *Overlord) format(answer chat.Answer) (chat.Answer, error) {
+	if o.cfg.Formation.Overlord.Response.Format != manifest.FormatJSON {
+		return answer, nil
+	}
+	wrapped, err := json.Marshal(struct {
+		Content string `json:"content"`
+		Type    string `json:"type"`
+		Format  string `json:"format"`
+	}{answer.Content, "response", "json"})
+	if err != nil {
+		return chat.Answer{}, fmt.Errorf("format answer: %w", err)
+	}
+	answer.Content = string(wrapped)
+	return answer, nil
+}

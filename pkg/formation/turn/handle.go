@@ -1,0 +1,172 @@
+package turn
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/request"
+)
+
+// Handle is a caller's view of a turn, running or ended.
+type Handle struct {
+	ID        string
+	UserID    string
+	SessionID string
+	// Async tells that the turn was accepted for the background.
+	Async bool
+	// Replayed tells that an idempotency key named an earlier request.
+	Replayed       bool
+	IdempotencyKey string
+
+	service   *Service
+	threshold time.Duration
+	live      *live           // nil when the turn was not in hand
+	rec       *request.Record // set when the request existed before
+}
+
+// Wait returns the reply of the turn or its fault. A turn that outlasts its
+// threshold returns ErrContinues; the end of ctx leaves the turn running.
+func (h *Handle) Wait(ctx context.Context) (*Reply, error) {
+	if h.live == nil {
+		return h.stored(ctx)
+	}
+	var over <-chan time.Time
+	if h.threshold > 0 && h.service.cfg.Async.EnableEstimation {
+		timer := time.NewTimer(h.threshold)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-h.live.done:
+		return h.live.reply, h.live.err
+	case <-over:
+		return nil, ErrContinues
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// stored returns the reply from the record of an ended turn.
+func (h *Handle) stored(ctx context.Context) (*Reply, error) {
+	rec := h.rec
+	if rec == nil || !rec.Ended() {
+		// It ended between the look at the table and the look at the record.
+		var err error
+		if rec, err = request.Get(ctx, h.service.cfg.DB, h.ID); err != nil {
+			return nil, err
+		}
+	}
+	if !rec.Ended() {
+		return nil, fault.Errorf(fault.Unavailable, "SERVICE_UNAVAILABLE", "request %s is in the hands of another process", rec.ID)
+	}
+	switch rec.Status {
+	case request.Failed:
+		return nil, fault.New(fault.Failed, rec.ErrorCode, rec.Error)
+	case request.Cancelled:
+		return cancelledReply(*rec, *rec.CompletedAt), nil
+	}
+	var stored storedReply
+	if err := json.Unmarshal(rec.Reply, &stored); err != nil {
+		return nil, fmt.Errorf("decode stored reply of %s: %w", rec.ID, err)
+	}
+	return &Reply{
+		RequestID: rec.ID, UserID: rec.UserID, SessionID: rec.SessionID, Response: rec.Result, Agent: stored.Agent,
+		Model: stored.Model, Status: rec.Status, ProcessingMode: stored.Mode, Usage: stored.Usage, CompletedAt: *rec.CompletedAt,
+	}, nil
+}
+
+// Frames emits the frames of a streaming turn after an id, in order, until the
+// turn has ended, ctx ends or emit fails. The turn goes on either way, unless
+// its on_disconnect says that it ends with its last reader.
+func (h *Handle) Frames(ctx context.Context, after uint64, emit func([]Frame) error) error {
+	if h.live != nil {
+		if h.live.stream == nil {
+			return errNotStreaming(h.ID)
+		}
+		return h.live.stream.follow(ctx, after, emit)
+	}
+	rec, err := request.Get(ctx, h.service.cfg.DB, h.ID)
+	if err != nil {
+		return err
+	}
+	if rec.Mode != request.ModeStream {
+		return errNotStreaming(h.ID)
+	}
+	frames, err := request.Frames(ctx, h.service.cfg.DB, h.ID, after)
+	if err != nil || len(frames) == 0 {
+		return err
+	}
+	return emit(frames)
+}
+
+// Stopped tells, after Frames has returned nil, whether the turn was cut by
+// the end of this process: then no closing frame was sent, and the reader
+// comes back later.
+func (h *Handle) Stopped() bool {
+	if h.live == nil {
+		return false
+	}
+	select {
+	case <-h.live.done:
+		return h.live.err != nil && isStopping(h.live.err)
+	default:
+		return true
+	}
+}
+
+func errNotStreaming(id string) error {
+	return fault.Errorf(fault.NotFound, "REQUEST_NOT_FOUND", "request %q has no stream", id)
+}
+
+// Find returns a handle to an existing request. Faults: REQUEST_NOT_FOUND;
+// FORBIDDEN when it is another user's and the caller is not an admin.
+func (s *Service) Find(ctx context.Context, userID, requestID string, admin bool) (*Handle, error) {
+	rec, err := s.record(ctx, userID, requestID, admin)
+	if err != nil {
+		return nil, err
+	}
+	return &Handle{
+		ID: rec.ID, UserID: rec.UserID, SessionID: rec.SessionID, Async: rec.Mode == request.ModeAsync,
+		service: s, live: s.find(rec.ID), rec: rec,
+	}, nil
+}
+
+// FindKey returns a handle to the request that an idempotency key names;
+// REQUEST_NOT_FOUND when there is none. Of r it reads Route, UserID, Stream
+// and IdempotencyKey.
+func (s *Service) FindKey(ctx context.Context, r Request) (*Handle, error) {
+	id, err := request.ByKey(ctx, s.cfg.DB, keyScope(r))
+	if err != nil {
+		return nil, err
+	}
+	if id == "" {
+		return nil, fault.New(fault.NotFound, "REQUEST_NOT_FOUND", "no request was made with this idempotency key")
+	}
+	h, err := s.Find(ctx, r.UserID, id, false)
+	if err == nil {
+		h.IdempotencyKey = r.IdempotencyKey
+	}
+	return h, err
+}
+
+func keyScope(r Request) [32]byte {
+	mode := "json"
+	if r.Stream {
+		mode = "stream"
+	}
+	return request.KeyScope(r.Route, r.UserID, mode, r.IdempotencyKey)
+}
+
+func (s *Service) record(ctx context.Context, userID, requestID string, admin bool) (*request.Record, error) {
+	rec, err := request.Get(ctx, s.cfg.DB, requestID)
+	if err != nil {
+		return nil, err
+	}
+	if rec.UserID != userID && !admin {
+		return nil, fault.New(fault.Forbidden, "FORBIDDEN", "the request belongs to another user")
+	}
+	return rec, nil
+}

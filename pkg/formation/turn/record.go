@@ -1,0 +1,171 @@
+package turn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/memory"
+	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/store"
+)
+
+// recordTimeout bounds the last commit of a turn, which runs on although the
+// turn's context may have ended.
+const recordTimeout = 30 * time.Second
+
+// storedReply is what a replay needs beside the text.
+type storedReply struct {
+	Agent string     `json:"agent"`
+	Model string     `json:"model"`
+	Mode  string     `json:"mode"`
+	Usage chat.Usage `json:"usage"`
+}
+
+// end writes how a turn ended and tells everybody who waits. A turn that was
+// cut because the process stops stays open: it resumes.
+func (s *Service) end(t *live, answer chat.Answer, err error) {
+	if cause := context.Cause(t.ctx); errors.Is(cause, ErrStopping) && err != nil {
+		t.err = fault.Wrap(fault.Unavailable, "SERVICE_UNAVAILABLE",
+			"the formation is stopping; the request goes on when it is back", ErrStopping)
+	} else if errors.Is(cause, errCancelled) {
+		s.endCancelled(t)
+	} else if err != nil {
+		s.endFailed(t, err)
+	} else {
+		s.endCompleted(t, answer)
+	}
+	t.stream.close()
+	t.cancel(nil)
+	close(t.done)
+}
+
+func (s *Service) endCompleted(t *live, answer chat.Answer) {
+	now := s.cfg.DB.Now().Truncate(time.Millisecond).UTC()
+	t.reply = &Reply{
+		RequestID: t.rec.ID, UserID: t.rec.UserID, SessionID: t.rec.SessionID, Response: answer.Content,
+		Agent: answer.AgentID, Model: answer.Model, Status: request.Completed, ProcessingMode: processingMode(t.rec.Mode),
+		Usage: answer.Usage, CompletedAt: now,
+	}
+	stored, err := json.Marshal(storedReply{Agent: answer.AgentID, Model: answer.Model, Mode: t.reply.ProcessingMode, Usage: answer.Usage})
+	if err != nil {
+		s.endFailed(t, fmt.Errorf("encode reply: %w", err))
+		return
+	}
+	if st := t.stream; st != nil {
+		st.last(Frame{Data: st.enc.completed(answer.Content, "success", now.Sub(t.rec.CreatedAt), st.discontinuous(answer.Content))})
+	}
+	ended, err := s.commitEnd(t, request.End{
+		ID: t.rec.ID, Status: request.Completed, AgentID: answer.AgentID, Result: answer.Content, Reply: stored, At: now,
+	}, func(tx *store.Tx) error {
+		return s.cfg.Memory.Record(tx, memory.Turn{
+			UserID: t.rec.UserID, SessionID: t.rec.SessionID, RequestID: t.rec.ID, AgentID: answer.AgentID,
+			Message: t.rec.Message, Answer: answer.Content, AskedAt: t.rec.CreatedAt, AnsweredAt: now,
+		})
+	})
+	if err != nil {
+		t.reply, t.err = nil, fault.Wrap(fault.Internal, "", "the answer could not be stored", err)
+		s.cfg.Log.Error().Err(err).Str("request", t.rec.ID).Msg("store an answer")
+		return
+	}
+	if !ended { // it was cancelled between the answer and this commit
+		t.reply = cancelledReply(t.rec, now)
+	}
+}
+
+// endFailed records why a turn has no answer. The text of a fault is meant for
+// its reader; anything else stays in the log.
+func (s *Service) endFailed(t *live, err error) {
+	f := fault.From(err)
+	code := f.Name
+	if code == "" {
+		code = "INTERNAL_ERROR"
+	}
+	s.cfg.Log.Warn().Err(err).AnErr("cause", errors.Unwrap(f)).Str("request", t.rec.ID).Msg("turn failed")
+	t.err = err
+	if st := t.stream; st != nil {
+		st.last(Frame{Event: "error", Data: st.enc.failed(f.Message, code)})
+	}
+	ended, err := s.commitEnd(t, request.End{
+		ID: t.rec.ID, Status: request.Failed, Error: f.Message, ErrorCode: code,
+		At: s.cfg.DB.Now(),
+	}, nil)
+	if err != nil {
+		s.cfg.Log.Error().Err(err).Str("request", t.rec.ID).Msg("store a failure")
+		return
+	}
+	if !ended {
+		t.err, t.reply = nil, cancelledReply(t.rec, s.cfg.DB.Now())
+	}
+}
+
+// endCancelled ends the stream of a turn whose record says cancelled already.
+func (s *Service) endCancelled(t *live) {
+	now := s.cfg.DB.Now().Truncate(time.Millisecond).UTC()
+	t.reply = cancelledReply(t.rec, now)
+	if st := t.stream; st != nil {
+		st.last(Frame{Data: st.enc.completed("", request.Cancelled, now.Sub(t.rec.CreatedAt), st.discontinuous(""))})
+	}
+	if _, err := s.commitEnd(t, request.End{ID: t.rec.ID, Status: request.Cancelled, At: now}, nil); err != nil {
+		s.cfg.Log.Error().Err(err).Str("request", t.rec.ID).Msg("store a cancellation")
+	}
+}
+
+func cancelledReply(rec request.Record, at time.Time) *Reply {
+	return &Reply{
+		RequestID: rec.ID, UserID: rec.UserID, SessionID: rec.SessionID, Status: request.Cancelled,
+		ProcessingMode: processingMode(rec.Mode), CompletedAt: at,
+	}
+}
+
+func processingMode(mode string) string {
+	if mode == request.ModeAsync {
+		return "async"
+	}
+	return "sync"
+}
+
+// last adds the closing frames; they go with the end's own commit.
+func (st *stream) last(f Frame) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, f := range []Frame{f, {Event: "done", Data: []byte(`{"finished":true}`)}} {
+		f.ID = st.next
+		st.next++
+		st.pending = append(st.pending, f)
+	}
+	st.writing = true
+}
+
+// commitEnd writes the end of a turn in one commit. It reports false when the
+// record had ended before; the frames are stored either way, so that readers
+// see an end.
+func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) (ended bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), recordTimeout)
+	defer cancel()
+	b := &batch{stream: t.stream}
+	err = s.cfg.DB.Write(ctx, func(tx *store.Tx) (err error) {
+		if ended, err = request.Finish(tx, e); err != nil {
+			return err
+		}
+		if ended && more != nil {
+			if err := more(tx); err != nil {
+				return err
+			}
+		}
+		if t.journalled.Load() {
+			if err := request.DropSteps(tx, t.rec.ID); err != nil {
+				return err
+			}
+		}
+		return b.append(tx)
+	})
+	if err == nil {
+		b.show()
+	}
+	return ended, err
+}

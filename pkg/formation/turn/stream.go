@@ -1,0 +1,294 @@
+package turn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/store"
+)
+
+// Frame is one frame of a stream.
+type Frame = request.Frame
+
+const defaultCancelGrace = 5 * time.Second
+
+// stream is the frames of a live turn. A frame is numbered when it is made,
+// committed in a batch with whatever else is waiting, and shown after that.
+// There is at most one commit under way per turn, so batches grow with load
+// and a lone frame waits for nothing.
+//
+// Events come from the turn's one goroutine. A nil stream shows nothing.
+type stream struct {
+	service *Service
+	rec     *request.Record
+	enc     encoder
+
+	// Owned by the turn's goroutine: the text that readers hold, from this
+	// life and earlier ones, how much of it the current telling has repeated,
+	// and whether the two differ.
+	sent   strings.Builder
+	pos    int
+	broken bool
+	// replayed counts the markers that an earlier life has shown.
+	replayed map[string]int
+
+	mu      sync.Mutex // guards the fields that follow
+	next    uint64     // id of the next frame
+	base    uint64     // frames up to this id are in the store only
+	shown   []Frame    // committed, ids base+1 and on
+	pending []Frame    // made and not yet in a commit
+	writing bool       // a commit of frames is under way
+	ended   bool
+	readers map[*reader]struct{}
+}
+
+type reader struct{ wake chan struct{} }
+
+func newStream(s *Service, rec *request.Record) *stream {
+	return &stream{service: s, rec: rec, enc: encoder{rec: rec, now: s.cfg.DB.Now}, next: 1, readers: make(map[*reader]struct{})}
+}
+
+// resume continues a stream of an earlier life after its stored frames.
+func (st *stream) resume(frames []Frame) {
+	st.replayed = make(map[string]int)
+	for _, f := range frames {
+		st.next = f.ID + 1
+		var token struct{ Type, Stage, Content string }
+		if f.Event != "" || json.Unmarshal(f.Data, &token) != nil {
+			continue
+		}
+		if token.Type == string(chat.Content) {
+			st.sent.WriteString(token.Content)
+			continue
+		}
+		st.replayed[token.Type+"/"+token.Stage]++
+	}
+	st.base = st.next - 1
+}
+
+// event shows one event of the turn.
+func (st *stream) event(e chat.Event) error {
+	if e.Type == chat.Content {
+		st.content(e)
+		return nil
+	}
+	st.progress(e)
+	return nil
+}
+
+func (st *stream) progress(e chat.Event) {
+	if st == nil || (e.Type == chat.Progress && !st.service.cfg.Response.Progress) {
+		return
+	}
+	if key := string(e.Type) + "/" + e.Stage; st.replayed[key] > 0 {
+		st.replayed[key]--
+		return
+	}
+	st.push(Frame{Data: st.enc.event(e)})
+}
+
+// content shows a slice of the answer, except what readers have already. When
+// a repeated telling differs from what they have, no more slices follow: the
+// completed frame tells them to take its text instead.
+func (st *stream) content(e chat.Event) {
+	if e.Restart {
+		st.pos = 0
+		return
+	}
+	if st.broken {
+		return
+	}
+	text, have := e.Content, st.sent.String()[st.pos:]
+	if n := len(have); n > 0 {
+		if len(text) <= n && strings.HasPrefix(have, text) {
+			st.pos += len(text)
+			return
+		}
+		if !strings.HasPrefix(text, have) {
+			st.broken = true
+			return
+		}
+		text = text[n:]
+	}
+	st.sent.WriteString(text)
+	st.pos = st.sent.Len()
+	e.Content = text
+	st.push(Frame{Data: st.enc.event(e)})
+}
+
+// discontinuous tells whether the deltas that readers hold do not add up to text.
+func (st *stream) discontinuous(text string) bool {
+	return st != nil && st.sent.Len() > 0 && st.sent.String() != text
+}
+
+func (st *stream) push(f Frame) {
+	st.mu.Lock()
+	f.ID = st.next
+	st.next++
+	st.pending = append(st.pending, f)
+	start := !st.writing
+	st.writing = true
+	st.mu.Unlock()
+	if start {
+		st.write()
+	}
+}
+
+// batch is the frames of one commit. Its frames are taken when the commit runs
+// first, and stay the same when it is tried again.
+type batch struct {
+	stream *stream
+	taken  bool
+	frames []Frame
+}
+
+func (b *batch) append(tx *store.Tx) error {
+	if b.stream == nil {
+		return nil
+	}
+	if !b.taken {
+		b.stream.mu.Lock()
+		b.frames, b.stream.pending = b.stream.pending, nil
+		b.stream.mu.Unlock()
+		b.taken = true
+	}
+	return request.AppendFrames(tx, b.stream.rec.ID, b.frames)
+}
+
+// show makes a committed batch visible and tells whether more is waiting; then
+// the stream stays marked as writing.
+func (b *batch) show() (more bool) {
+	st := b.stream
+	if st == nil {
+		return false
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.shown = append(st.shown, b.frames...)
+	st.writing = len(st.pending) > 0
+	st.wakeAll()
+	return st.writing
+}
+
+// write hands what is pending to the store; more is written when that commit
+// is done.
+func (st *stream) write() {
+	b := &batch{stream: st}
+	st.service.cfg.DB.Submit(b.append, func(err error) {
+		if err != nil {
+			st.fail(err)
+			return
+		}
+		if b.show() {
+			// This runs in the store's writer, which must not wait for its
+			// own queue.
+			go st.write()
+		}
+	})
+}
+
+func (st *stream) wakeAll() {
+	for r := range st.readers {
+		select {
+		case r.wake <- struct{}{}:
+		default: // it is awake already
+		}
+	}
+}
+
+// fail ends a turn whose frames can't be stored.
+func (st *stream) fail(err error) {
+	if t := st.service.find(st.rec.ID); t != nil {
+		t.cancel(fault.Wrap(fault.Internal, "", "the stream could not be stored", err))
+	}
+}
+
+// close tells readers that no more frames come.
+func (st *stream) close() {
+	if st == nil {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.ended = true
+	st.wakeAll()
+}
+
+// follow emits the frames after an id, stored ones first, then as they are
+// committed, until the turn ends or ctx does.
+func (st *stream) follow(ctx context.Context, after uint64, emit func([]Frame) error) error {
+	r := &reader{wake: make(chan struct{}, 1)}
+	st.mu.Lock()
+	st.readers[r] = struct{}{}
+	base := st.base
+	st.mu.Unlock()
+	defer st.left(r)
+	if after < base {
+		stored, err := request.Frames(ctx, st.service.cfg.DB, st.rec.ID, after)
+		if err != nil {
+			return err
+		}
+		for len(stored) > 0 && stored[len(stored)-1].ID > base {
+			stored = stored[:len(stored)-1]
+		}
+		if err := emit(stored); err != nil {
+			return err
+		}
+		after = base
+	}
+	for {
+		st.mu.Lock()
+		var fresh []Frame
+		if skip := int(after - base); skip < len(st.shown) { //nolint:gosec // ids are small
+			fresh = st.shown[skip:]
+		}
+		ended := st.ended
+		st.mu.Unlock()
+		if len(fresh) > 0 {
+			if err := emit(fresh); err != nil {
+				return err
+			}
+			after = fresh[len(fresh)-1].ID
+			continue
+		}
+		if ended {
+			return nil
+		}
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// left removes a reader. When the last one has left and the turn is to end
+// with its readers, it is cancelled after a grace, unless one comes back.
+func (st *stream) left(r *reader) {
+	st.mu.Lock()
+	delete(st.readers, r)
+	watch := len(st.readers) == 0 && !st.ended && st.rec.OnDisconnect == "cancel"
+	st.mu.Unlock()
+	t := st.service.find(st.rec.ID)
+	if !watch || t == nil {
+		return
+	}
+	timer := time.AfterFunc(st.service.cfg.CancelGrace, func() {
+		st.mu.Lock()
+		alone := len(st.readers) == 0
+		st.mu.Unlock()
+		if alone {
+			if _, err := st.service.cancelTurn(t.ctx, t); err != nil && !errors.Is(err, context.Canceled) {
+				st.service.cfg.Log.Warn().Err(err).Str("request", st.rec.ID).Msg("cancel a turn without readers")
+			}
+		}
+	})
+	context.AfterFunc(t.ctx, func() { timer.Stop() })
+}
