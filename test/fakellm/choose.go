@@ -2,7 +2,7 @@ package fakellm
 
 import (
 	"encoding/json"
-	"slices"
+	"maps"
 	"strings"
 	"unicode"
 )
@@ -16,7 +16,7 @@ type schema struct {
 }
 
 // choose fills a JSON schema. A string with an enum gets the value whose lines
-// in the conversation share most words with the user's message: that is how
+// in the prompt share most words with the user's message: that is how
 // routing to the agent with the best description works without a rule.
 func choose(q *query) string {
 	var s schema
@@ -54,67 +54,103 @@ func fill(s *schema, q *query) any {
 	}
 }
 
-// pick returns the option with most words in common with the user's message;
-// the first one wins a tie.
+// pick returns the option whose lines in the prompt share most words with what
+// the user asks. A word that few options have counts more; a tie goes to the
+// option that the preamble of the message names, then to the first.
 func pick(options []any, q *query) any {
-	var names []string
-	for _, o := range options {
-		if name, ok := o.(string); ok {
-			names = append(names, name)
+	before, asked, ok := strings.Cut(q.user, "Message:\n")
+	if !ok {
+		before, asked = "", q.user
+	}
+	about := make([]map[string]bool, len(options))
+	best, most := 0, 0
+	for i, o := range options {
+		name, _ := o.(string)
+		about[i] = describe(q, name, options)
+		if name != "" && strings.Contains(before, `"`+name+`"`) {
+			best = i
 		}
 	}
-	var lines []string
+	last := best
+	points := score(wordSet(asked), about)
+	for i, n := range points {
+		if n > most || n == most && n > 0 && i == last {
+			best, most = i, n
+		}
+	}
+	return options[best]
+}
+
+// describe returns the words of the lines that name an option, and of the
+// indented lines below them, in the system messages.
+func describe(q *query, name string, options []any) map[string]bool {
+	set := wordSet(name)
+	inside := false
 	for _, m := range q.Messages {
-		lines = append(lines, strings.Split(m.text(), "\n")...)
-	}
-	asked := wordSet(strings.Join(slices.DeleteFunc(strings.Split(q.user, "\n"), func(line string) bool {
-		return mentions(line, names)
-	}), "\n"))
-	best, most := options[0], 0
-	for _, o := range options {
-		name, ok := o.(string)
-		if !ok {
+		if m.Role != "system" && m.Role != "developer" {
 			continue
 		}
-		if n := shared(asked, lines, name); n > most {
-			best, most = o, n
-		}
-	}
-	return best
-}
-
-func mentions(line string, names []string) bool {
-	return slices.ContainsFunc(names, func(n string) bool { return n != "" && strings.Contains(line, n) })
-}
-
-// shared counts the asked words on the lines that name the option.
-func shared(asked map[string]bool, lines []string, name string) int {
-	n := 0
-	seen := map[string]bool{}
-	for _, line := range lines {
-		if name == "" || !strings.Contains(line, name) {
-			continue
-		}
-		for w := range wordSet(line) {
-			if asked[w] && !seen[w] {
-				seen[w] = true
-				n++
+		for line := range strings.SplitSeq(m.text(), "\n") {
+			if !strings.HasPrefix(line, " ") {
+				inside = name != "" && longest(line, options) == name
+			}
+			if inside {
+				maps.Copy(set, wordSet(line))
 			}
 		}
 	}
-	return n
+	return set
 }
 
-// wordSet holds the lower-case words of more than three letters, without a
-// plural s.
+// longest returns the longest option that line names.
+func longest(line string, options []any) string {
+	found := ""
+	for _, o := range options {
+		if name, ok := o.(string); ok && len(name) > len(found) && strings.Contains(line, name) {
+			found = name
+		}
+	}
+	return found
+}
+
+func score(asked map[string]bool, about []map[string]bool) []int {
+	points := make([]int, len(about))
+	for w := range asked {
+		var have []int
+		for i, set := range about {
+			if set[w] {
+				have = append(have, i)
+			}
+		}
+		for _, i := range have {
+			points[i] += 60 * len(about) / len(have)
+		}
+	}
+	return points
+}
+
+// wordSet holds the lower-case words of more than two letters without their
+// plainest endings.
 func wordSet(text string) map[string]bool {
 	set := map[string]bool{}
-	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+	for w := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	}) {
-		if len(w) > 3 {
-			set[strings.TrimSuffix(w, "s")] = true
+		if len(w) > 2 && !strings.Contains(plainWords, " "+w+" ") {
+			set[stem(w)] = true
 		}
 	}
 	return set
+}
+
+const plainWords = " the and for are was were has have had this that with from into about what which who when where why how " +
+	"can could will would should you your our their them not all any some more most please agent answers questions "
+
+func stem(w string) string {
+	for _, ending := range []string{"ing", "ers", "er", "ed", "es", "s", "e"} {
+		if base, ok := strings.CutSuffix(w, ending); ok && len(base) >= 3 {
+			return base
+		}
+	}
+	return w
 }
