@@ -94,7 +94,9 @@ func (l *loader) load(root *node) (*Formation, []Warning, error) {
 		f.Agents = l.agents(o)
 		o.endOpen()
 		l.soul(o)
-		l.d.withoutModel(root, &f)
+		if len(l.d.faults) == 0 {
+			l.d.withoutModel(root, &f)
+		}
 	}
 	f.Files = l.b.files
 	for _, name := range l.b.files {

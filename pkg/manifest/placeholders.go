@@ -6,8 +6,10 @@ import (
 )
 
 // placeholders collects the references in a text and reports malformed ones.
+// A text with escapes is not searched in the source; the place of each is then
+// that of the whole text.
 func (b *treeBuilder) placeholders(n *node, key string) {
-	first := true
+	first := !n.escaped
 	for rest := n.text; ; {
 		i := strings.Index(rest, "${{")
 		if i < 0 {
@@ -17,7 +19,10 @@ func (b *treeBuilder) placeholders(n *node, key string) {
 			b.cursor.seek(b.src, n.at)
 			first = false
 		}
-		at := b.cursor.next(b.src, "${{", n.at)
+		at := n.at
+		if !n.escaped {
+			at = b.cursor.next(b.src, "${{", n.at)
+		}
 		kind, name, size, err := cutPlaceholder(rest[i:])
 		if err != nil {
 			b.fault(at, key, RulePlaceholder, "%s", err.Error())
@@ -52,8 +57,8 @@ func (c *cursor) seek(s *source, p place) {
 	}
 }
 
-// next moves behind the next text and returns where it begins. A text that is
-// written with escapes is not found; its place is then that of the value.
+// next moves behind the next text and returns where it begins, the place of
+// the value when there is none.
 func (c *cursor) next(s *source, text string, value place) place {
 	look := *c
 	for look.at.line >= 1 && look.at.line <= len(s.lines) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode/utf8"
 
@@ -20,6 +19,7 @@ const (
 	maxFileBytes = 1 << 20
 	maxDepth     = 64
 	maxTokens    = 30_000  // about 10,000 keys
+	maxMarks     = 150_000 // characters and line ends that may end a token
 	maxKeyChars  = 256     // of one key
 	maxPathBytes = 8 << 20 // the parser keeps a path per value; their sum
 	maxNodes     = 100_000 // values with aliases expanded
@@ -91,7 +91,7 @@ func (s *source) parse() (root ast.Node, f *Fault) {
 	}
 	var docs []*ast.DocumentNode
 	for _, doc := range file.Docs {
-		if doc.Body != nil {
+		if _, directive := doc.Body.(*ast.DirectiveNode); doc.Body != nil && !directive {
 			docs = append(docs, doc)
 		}
 	}
@@ -104,20 +104,25 @@ func (s *source) parse() (root ast.Node, f *Fault) {
 	return nil, s.fault(placeOf(docs[1].Body.GetToken()), RuleYAMLDocuments, "a second document starts here; write one per file")
 }
 
-// scan cuts the text into tokens and stops at the first limit.
+// scan cuts the text into tokens and checks them against the limits. The
+// scanner makes all tokens at once, so marks are counted before.
 func (s *source) scan() (token.Tokens, *Fault) {
+	const tooMany = "the file has too many values; split it with $include"
+	if marks(s.text) > maxMarks {
+		return nil, s.fault(place{1, 1}, RuleYAMLSize, tooMany)
+	}
 	var sc scanner.Scanner
 	sc.Init(s.text)
 	var tokens token.Tokens
 	for {
 		some, err := sc.Scan()
-		if errors.Is(err, io.EOF) {
+		tokens.Add(some...)
+		if err != nil || len(tokens) > maxTokens { // the end, or an invalid token which the parser reports
 			break
 		}
-		tokens.Add(some...)
-		if len(tokens) > maxTokens {
-			return nil, s.fault(placeOf(tokens[maxTokens]), RuleYAMLSize, "the file has too many values; split it with $include")
-		}
+	}
+	if len(tokens) > maxTokens {
+		return nil, s.fault(placeOf(tokens[maxTokens]), RuleYAMLSize, tooMany)
 	}
 	var n nesting
 	for i, t := range tokens {
@@ -127,6 +132,22 @@ func (s *source) scan() (token.Tokens, *Fault) {
 		}
 	}
 	return tokens, nil
+}
+
+// marks counts what may separate tokens; there are at most twice as many tokens.
+func marks(text string) int {
+	n := 0
+	for i := range len(text) {
+		switch text[i] {
+		case '\n', '[', ']', '{', '}', ',', '"', '\'', '&', '*', '!', '#', '|', '>', '%', '@', '`':
+			n++
+		case '-', '?', ':':
+			if i+1 == len(text) || text[i+1] == ' ' || text[i+1] == '\n' || text[i+1] == '\t' {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // syntaxFault turns the parser's error into a fault. The parser's messages

@@ -44,3 +44,7 @@ func distance(a, b string) int {
 	}
 	return last[len(b)]
 }
+
+// Nearest returns the candidate that word was probably meant to be, or "". It
+// serves the supervisor's own settings file.
+func Nearest(word string, candidates []string) string { return nearest(word, candidates) }

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
@@ -42,6 +43,8 @@ type node struct {
 	size, height int
 	// broken marks a value that was reported already and stands for nothing.
 	broken bool
+	// escaped marks a text whose places in the file can't be told from it.
+	escaped bool
 }
 
 // entry is one key of a block.
@@ -255,6 +258,7 @@ func (b *treeBuilder) scalar(n ast.Node, out *node, key string) {
 	switch n := n.(type) {
 	case *ast.StringNode:
 		out.kind, out.text, out.value = kindText, n.Value, n.Value
+		out.escaped = n.Token.Type == token.DoubleQuoteType && strings.Contains(n.Token.Origin, `\`)
 	case *ast.LiteralNode:
 		if n.Value != nil {
 			out.text = n.Value.Value

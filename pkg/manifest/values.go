@@ -22,6 +22,8 @@ func (d *decoder) typeFault(n *node, key string, want kind) {
 	switch {
 	case n.kind == kindText && HasPlaceholder(n.text) && want < kindText:
 		d.fault(n, key, RulePlaceholderType, "takes %s; placeholders work in text values only", want)
+	case want == kindInt && n.kind == kindFloat:
+		d.fault(n, key, RuleType, "takes a whole number")
 	case want == kindText && n.kind < kindText:
 		d.fault(n, key, RuleType, "takes text, not %s; put it in quotes", n.kind)
 	case n.kind == kindText && want < kindText:
@@ -39,7 +41,7 @@ func unquoted(n *node, want kind) string {
 		return "true"
 	case want == kindBool && slices.Contains([]string{"false", "no", "off", "n"}, word):
 		return "false"
-	case want != kindBool && word != "" && len(word) <= 20 && strings.Trim(word, "0123456789.") == "":
+	case want != kindBool && word != "" && len(word) <= 18 && strings.Trim(word, "0123456789.") == "":
 		return word
 	}
 	return ""
@@ -61,7 +63,7 @@ func (o *object) text(key string) *string {
 func (o *object) word(key string) *string {
 	s := o.text(key)
 	if s != nil && HasPlaceholder(*s) {
-		o.d.fault(o.n.get(key), o.key(key), RulePlaceholderType, "is written out; it takes no placeholder")
+		o.d.fault(o.n.get(key), o.key(key), RulePlaceholderType, "takes no placeholder; write the value out")
 		return nil
 	}
 	return s

@@ -1,0 +1,109 @@
+package manifest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agentformation/service/pkg/manifest"
+)
+
+// TestParse_BoundsHostileFiles holds one mebibyte of each kind of nastiness
+// against the parser. Each was slow, deep or fatal for a parser without bounds.
+func TestParse_BoundsHostileFiles(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	fill := func(s string) string { return strings.Repeat(s, mib/len(s)) }
+	wide := func(n int, f func(i int) string) string {
+		var b strings.Builder
+		for i := 0; i < n && b.Len() < mib-64; i++ {
+			b.WriteString(f(i))
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"open brackets":      fill("["),
+		"open braces":        fill("{"),
+		"braces and keys":    fill("{a: "),
+		"closed brackets":    fill("]"),
+		"dashes in a line":   fill("- "),
+		"dashes":             fill("-\n"),
+		"question marks":     fill("? "),
+		"question lines":     fill("?\n"),
+		"colons":             fill(": "),
+		"colon lines":        fill(":\n"),
+		"keys":               wide(mib, func(i int) string { return "k" + itoa(i) + ":\n" }),
+		"same keys":          fill("a:\n"),
+		"anchors":            fill("&a "),
+		"anchor lines":       fill("&a\n"),
+		"aliases":            "a: &a x\nb: [" + fill("*a,") + "]",
+		"tags":               fill("!a "),
+		"tag lines":          fill("!!str\n"),
+		"double quotes":      fill(`"`),
+		"single quotes":      fill("'"),
+		"open double quote":  `a: "` + fill("x"),
+		"open single quote":  "a: '" + fill("x\n"),
+		"escapes":            `a: "` + fill(`\x41`) + `"`,
+		"comments":           fill("#\n"),
+		"one comment":        "#" + fill("x"),
+		"spaces":             fill(" "),
+		"spaces and a key":   fill(" ") + "a: b",
+		"tabs":               fill("\t"),
+		"newlines":           fill("\n"),
+		"carriage returns":   fill("\r"),
+		"documents":          fill("---\n"),
+		"document ends":      fill("...\n"),
+		"directives":         fill("%a\n"),
+		"literal":            "a: |\n" + fill("  x\n"),
+		"literals":           fill("a: |\n x\n"),
+		"literal headers":    fill("|\n"),
+		"folded":             "a: >\n" + fill("  x\n\n"),
+		"folded indents":     "a: >\n" + wide(mib, func(i int) string { return " " + strings.Repeat(" ", i%900) + "x\n" }),
+		"plain lines":        "a:\n" + fill("  x\n"),
+		"plain words":        fill("x "),
+		"one word":           fill("x"),
+		"deep indents":       wide(1400, func(i int) string { return strings.Repeat(" ", i) + "a:\n" }),
+		"long keys":          wide(60, func(i int) string { return strings.Repeat(" ", i) + strings.Repeat("k", 250) + ":\n" }) + strings.Repeat(" ", 60) + "[" + strings.Repeat("1,", 14000) + "]",
+		"a long key":         fill("k") + ": 1",
+		"merge keys":         fill("<<: *a\n"),
+		"merges":             "a: &a {x: 1}\nb:\n" + fill("  <<: *a\n"),
+		"placeholders":       "a: " + fill("${{ env.A }}"),
+		"placeholder list":   "a: [" + fill(`"${{env.A}}",`) + "]",
+		"open placeholders":  "a: '" + fill("${{") + "'",
+		"emoji":              "a: " + fill("😀"),
+		"flow commas":        "[" + fill(","),
+		"flow pairs":         "{" + fill("a: b,"),
+		"flow lines":         "[" + fill("1,\n") + "]",
+		"brackets per line":  fill("[]\n"),
+		"numbers":            "a: " + fill("9"),
+		"dash words":         fill("- a\n"),
+		"nested dashes":      wide(500, func(i int) string { return strings.Repeat(" ", i) + "-\n" }),
+		"quoted keys":        fill(`"a":`),
+		"backslashes":        `a: "` + fill(`\\`),
+		"quoted line breaks": `a: "` + fill("\\\n"),
+	} {
+		for _, size := range []int{40_000, 1 << 20} {
+			t.Run(fmt.Sprint(name, " ", size), func(t *testing.T) {
+				t.Parallel()
+				start := time.Now()
+				_, _, err := manifest.Parse("formation.afs", []byte(text[:min(size, len(text))]))
+				if err == nil {
+					t.Error("accepted")
+				}
+				if d := time.Since(start); d > 30*time.Second {
+					t.Errorf("took %s", d)
+				}
+			})
+		}
+	}
+}
+
+func itoa(i int) string {
+	const digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+	s := ""
+	for ; i > 0; i /= 36 {
+		s += string(digits[i%36])
+	}
+	return s
+}

@@ -1,0 +1,104 @@
+package manifest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentformation/service/pkg/manifest"
+)
+
+const mixed = `
+schema: "1.0.0"
+id: hello
+description: x
+llm:
+  api_keys: {openai: "${{ secrets.A }}", lab: "${{ secrets.B }}"}
+  endpoints: {lab: http://lab/v1}
+  aliases: {own: lab/m}
+  settings: {max_tokens: 100}
+  models: [{text: openai/big, api_key: "${{ secrets.OWN }}", settings: {temperature: 0}}]
+overlord: {llm: {settings: {max_retries: 0}}}
+agents:
+  - {id: plain, name: a, description: b}
+  - {id: tuned, name: a, description: b, llm: {settings: {temperature: 1.5, timeout_seconds: 2}}}
+  - {id: other, name: a, description: b, llm: {settings: {temperature: 1.5, max_tokens: 7}, models: [{text: own, settings: {max_tokens: 9}}]}}
+`
+
+func TestUse_MergesFormationAndAgent(t *testing.T) {
+	t.Parallel()
+	f, _, err := manifest.Parse("formation.afs", []byte(mixed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := manifest.Settings{MaxTokens: 100, Timeout: 30 * time.Second, MaxRetries: 3, TemperatureGiven: true, MaxTokensGiven: true}
+	big := manifest.ModelUse{ID: "openai/big", APIKey: "${{ secrets.OWN }}", Settings: base}
+	tuned, overlord := big, big
+	tuned.Settings.Temperature, tuned.Settings.Timeout = 1.5, 2*time.Second
+	overlord.Settings.MaxRetries = 0
+	other := manifest.ModelUse{ID: "lab/m", APIKey: "${{ secrets.B }}", Endpoint: "http://lab/v1", Settings: base}
+	other.Settings.Temperature, other.Settings.MaxTokens = 1.5, 9
+
+	for id, want := range map[string]manifest.ModelUse{"plain": big, "tuned": tuned, "other": other} {
+		a := f.Agent(id)
+		if diff := cmp.Diff(want, a.Use(f)); diff != "" {
+			t.Errorf("agent %s (-want +got):\n%s", id, diff)
+		}
+		if a.Model(f) != want.ID || a.Settings(f) != want.Settings {
+			t.Errorf("agent %s: Model and Settings differ from Use", id)
+		}
+	}
+	if diff := cmp.Diff(overlord, f.OverlordUse()); diff != "" {
+		t.Errorf("overlord (-want +got):\n%s", diff)
+	}
+	if id, s := f.LLM.TextModel(); id != "openai/big" || s != base {
+		t.Errorf("TextModel() = %q, %+v", id, s)
+	}
+	if got := f.LLM.ByID("own", base); got.ID != "lab/m" || got.Endpoint != "http://lab/v1" || got.Provider() != "lab" || got.Model() != "m" {
+		t.Errorf("ByID(own) = %+v", got)
+	}
+	if f.Agent("absent") != nil {
+		t.Error("found an agent that is absent")
+	}
+}
+
+func TestUse_IsEmptyWithoutTextModel(t *testing.T) {
+	t.Parallel()
+	f, warnings, err := manifest.Parse("formation.afs", []byte(head+"agents: [{id: a, name: a, description: b}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := f.OverlordUse()
+	if u.ID != "" || u.Provider() != "" || u.Settings.MaxTokens != 4096 || u.Settings.TemperatureGiven {
+		t.Errorf("use is %+v", u)
+	}
+	if len(warnings) != 1 || warnings[0].Rule != manifest.RuleNoModel {
+		t.Errorf("warnings are %v", warnings)
+	}
+}
+
+func TestOverlordUse_TakesItsOwnModel(t *testing.T) {
+	t.Parallel()
+	src := head + "llm: {models: [{text: openai/big, settings: {temperature: 0}}]}\n" +
+		"overlord: {llm: {model: openai/small}}\nagents: [{id: a, name: a, description: b}]"
+	f, _, err := manifest.Parse("formation.afs", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := f.OverlordUse(); u.ID != "openai/small" || u.Settings.TemperatureGiven {
+		t.Errorf("use is %+v; it has the settings of another model", u)
+	}
+}
+
+func TestDeltas_AreOffForFormatsThatCannotBeCut(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]bool{"markdown": true, "text": true, "json": false, "html": false} {
+		if got := (manifest.Response{Format: format, StreamTokens: true}).Deltas(); got != want {
+			t.Errorf("%s: Deltas() = %v", format, got)
+		}
+	}
+	if (manifest.Response{Format: "text"}).Deltas() {
+		t.Error("deltas without stream_tokens")
+	}
+}
