@@ -39,13 +39,17 @@ type Conn struct {
 
 // Launch starts a child through run and connects to it; its control socket is
 // made in runDir, which must have been through EnsureTLS. When ctx ends first,
-// the runner is killed. On an error the runner has been killed and nothing is
-// left.
+// the runner is killed; a ctx without a deadline is given a minute for the
+// handshake. On an error the runner has been killed and nothing is left.
 func Launch(ctx context.Context, runDir string, run RunnerFunc) (*Conn, error) {
 	var stop func() bool
+	wait := startTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait += time.Until(deadline) // ctx ends first and says why
+	}
 	cfg := goplugin.ClientConfig{
 		SkipHostEnv:      true,
-		StartTimeout:     startTimeout,
+		StartTimeout:     wait,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: runDir},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, tmpDir string) (runner.Runner, error) {
 			// go-plugin's own directory would make the socket's path longer, and

@@ -105,14 +105,10 @@ func fromStatus(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	switch st.Code() {
-	case codes.Canceled:
-		return context.Canceled
-	case codes.DeadlineExceeded:
+	if st.Code() == codes.DeadlineExceeded {
 		return context.DeadlineExceeded
-	default:
-		return fault.Wrap(fault.Unavailable, "", "the formation's process does not answer", errors.Join(ErrNoAnswer, err))
 	}
+	return fault.Wrap(fault.Unavailable, "", "the formation's process does not answer", errors.Join(ErrNoAnswer, err))
 }
 
 func fromDetail(d *controlv1.Fault) error {
