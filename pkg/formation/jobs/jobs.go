@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -59,6 +60,8 @@ type Config struct {
 type Queue struct {
 	client *river.Client[*sql.Tx]
 	cfg    Config
+	fenced chan struct{} // closed when a newer launch has taken over
+	once   sync.Once
 }
 
 // args is what the engine stores. Its kind travels in the job row.
@@ -72,11 +75,17 @@ func (a args) Kind() string { return a.kind }
 
 type worker struct {
 	river.WorkerDefaults[args]
-	run Handler
+	queue *Queue
+	run   Handler
 }
 
-// Work implements river.Worker.
+// Work implements river.Worker. The engine knows no fences: a replaced process
+// that fetched a job gives it back and fetches no more.
 func (w worker) Work(ctx context.Context, job *river.Job[args]) error {
+	if err := w.queue.cfg.DB.CheckFence(ctx); errors.Is(err, store.ErrFenced) {
+		w.queue.once.Do(func() { close(w.queue.fenced) })
+		return river.JobSnooze(0)
+	}
 	return w.run(ctx, Job{Kind: job.Kind, Key: job.Args.Key, Attempt: job.Attempt})
 }
 
@@ -98,11 +107,12 @@ func New(ctx context.Context, cfg Config) (*Queue, error) {
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return nil, fmt.Errorf("migrate job tables: %w", err)
 	}
+	q := &Queue{cfg: cfg, fenced: make(chan struct{})}
 	workers := river.NewWorkers()
 	for kind, handler := range cfg.Handlers {
-		river.AddWorkerArgs(workers, args{kind: kind}, worker{run: handler})
+		river.AddWorkerArgs(workers, args{kind: kind}, worker{queue: q, run: handler})
 	}
-	client, err := river.NewClient(driver, &river.Config{
+	q.client, err = river.NewClient(driver, &river.Config{
 		ID:                cfg.DB.LaunchID(),
 		Logger:            log,
 		Workers:           workers,
@@ -117,7 +127,7 @@ func New(ctx context.Context, cfg Config) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare job engine: %w", err)
 	}
-	return &Queue{client: client, cfg: cfg}, nil
+	return q, nil
 }
 
 // EnqueueTx adds a job of a kind about a key in the caller's commit.
@@ -143,15 +153,19 @@ func (q *Queue) ReleaseOrphans(ctx context.Context) error {
 	})
 }
 
-// Run works jobs until ctx ends, then cancels those that run and waits for
-// them at most five seconds.
+// Run works jobs until ctx ends or the launch is fenced, then cancels those
+// that run and waits for them at most five seconds.
 func (q *Queue) Run(ctx context.Context) error {
 	// The engine's own context lives on until Stop, so that it can put its
 	// running jobs back.
 	if err := q.client.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("start job engine: %w", err)
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-q.fenced:
+		q.cfg.Log.Warn().Msg("a newer launch has taken over; no more jobs are fetched")
+	}
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := q.client.StopAndCancel(stopCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) {

@@ -218,3 +218,15 @@ func ignoreDone(err error) error {
 	}
 	return err
 }
+
+// CheckFence returns ErrFenced when a newer launch has replaced this one.
+func (db *DB) CheckFence(ctx context.Context) error {
+	var fenced sql.NullInt64
+	if err := db.QueryRow(ctx, `SELECT fenced_at FROM launches WHERE id = ?`, []any{db.cfg.LaunchID}, &fenced); err != nil {
+		return fmt.Errorf("check fence: %w", err)
+	}
+	if fenced.Valid {
+		return ErrFenced
+	}
+	return nil
+}

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/agentformation/service/pkg/fault"
@@ -112,7 +113,10 @@ func (s *Service) RunJob(ctx context.Context, requestID string) error {
 		return nil // ended, or in the hands of another live process
 	}
 	if t.started.CompareAndSwap(false, true) {
-		s.resume(ctx, t)
+		if err := s.resume(ctx, t); err != nil {
+			t.started.Store(false)
+			return err
+		}
 	}
 	select {
 	case <-t.done:
@@ -126,31 +130,33 @@ func (s *Service) RunJob(ctx context.Context, requestID string) error {
 }
 
 // resume runs a waiting turn; one of a dead launch is claimed first.
-func (s *Service) resume(ctx context.Context, t *live) {
+func (s *Service) resume(ctx context.Context, t *live) error {
 	if t.rec.LaunchID == s.cfg.DB.LaunchID() {
 		go s.run(t)
-		return
+		return nil
 	}
 	var claimed bool
 	err := s.cfg.DB.Write(ctx, func(tx *store.Tx) (err error) {
 		t.rec.Attempt, claimed, err = request.Claim(tx, t.rec.ID, s.cfg.DB.LaunchID())
 		return err
 	})
-	switch {
-	case err != nil || !claimed:
-		// The record decides; a later job tries again.
-		t.started.Store(false)
-		s.cfg.Log.Warn().Err(err).Str("request", t.rec.ID).Msg("claim a request to resume")
-	case t.rec.Attempt > maxAttempts:
-		go func() {
-			defer s.leave(t)
-			s.endFailed(t, fault.Errorf(fault.Failed, "", "the turn was interrupted %d times by the end of its process and is given up", t.rec.Attempt-1))
-			t.stream.close()
-			close(t.done)
-		}()
-	default:
-		go s.run(t)
+	if err != nil {
+		return fmt.Errorf("claim request %s: %w", t.rec.ID, err)
 	}
+	if !claimed {
+		return fmt.Errorf("claim request %s: it has ended or another live process has it", t.rec.ID)
+	}
+	t.rec.LaunchID = s.cfg.DB.LaunchID()
+	if t.rec.Attempt <= maxAttempts {
+		go s.run(t)
+		return nil
+	}
+	go func() {
+		defer s.leave(t)
+		s.end(t, chat.Answer{}, fault.Errorf(fault.Failed, "",
+			"the turn was interrupted %d times by the end of its process and is given up", t.rec.Attempt-1))
+	}()
+	return nil
 }
 
 func isStopping(err error) bool { return errors.Is(err, ErrStopping) }
