@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -154,15 +156,16 @@ func startFleet(ctx context.Context, p plan, dir string) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	if err := f.setPort(port); err != nil {
+		return nil, err
+	}
 	f.supervisor, err = launch(ctx, command{
 		name: "supervisor", log: dir, path: f.program,
-		args: []string{"serve", "--home", f.home, "--listen", addr},
+		args: []string{"serve", "--home", f.home},
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.supervisor.addr = addr
 	err = f.supervisor.poll(ctx, 20*time.Second, func() error {
 		_, err := f.children(ctx)
 		return err
@@ -172,6 +175,23 @@ func startFleet(ctx context.Context, p plan, dir string) (*fleet, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// setPort lets the supervisor and the commands that call it use a free port.
+func (f *fleet) setPort(port int) error {
+	file := filepath.Join(f.home, "config.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("set the port: %w", err)
+	}
+	changed := strings.Replace(string(text), "port: 7890", fmt.Sprintf("port: %d", port), 1)
+	if changed == string(text) {
+		return fmt.Errorf("set the port: no \"port: 7890\" in %s", file)
+	}
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		return fmt.Errorf("set the port: %w", err)
+	}
+	return nil
 }
 
 // children lists the formations with their processes.
