@@ -42,6 +42,7 @@ const (
 type Server struct {
 	opts   Options
 	serial atomic.Int64 // makes reply ids
+	conns  atomic.Int64 // connections ever accepted
 	url    string
 	// buffers holds *[]byte for replies
 	buffers sync.Pool
@@ -96,12 +97,20 @@ func Start(tb TB, opts Options) *Server {
 // URL is the base URL of a started Server, as llm.endpoints wants it.
 func (s *Server) URL() string { return s.url }
 
+// Connections returns how many connections were ever accepted.
+func (s *Server) Connections() int { return int(s.conns.Load()) }
+
 // Run serves ln until ctx ends; then it drops all connections.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				s.conns.Add(1)
+			}
+		},
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()

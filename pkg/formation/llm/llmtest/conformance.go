@@ -1,0 +1,395 @@
+package llmtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/llm"
+	"github.com/agentformation/service/test/fakellm"
+)
+
+// guard bounds a case that hangs; none takes a tenth of it.
+const guard = 30 * time.Second
+
+// Key is what adapters under test are made with; it must appear in no error.
+const Key = "sk-conformance-0123456789"
+
+// NewModel makes the adapter under test against a fake server, with Key.
+type NewModel func(t *testing.T, fake *fakellm.Server) llm.Model
+
+// Run checks the promises of llm.Model on an adapter of a wire protocol.
+func Run(t *testing.T, newModel NewModel) {
+	s := suite{newModel: newModel}
+	t.Run("answers", s.answers)
+	t.Run("tools", s.tools)
+	t.Run("errors", s.errors)
+	t.Run("breaks", s.breaks)
+	t.Run("cancel", s.cancel)
+	t.Run("wire", s.wire)
+}
+
+type suite struct{ newModel NewModel }
+
+// start returns a model and the fake behind it, scripted with rules.
+func (s suite) start(t *testing.T, rules ...fakellm.Rule) (llm.Model, *fakellm.Server) {
+	t.Helper()
+	fake := fakellm.Start(t, fakellm.Options{Key: Key})
+	fake.Add(rules...)
+	return s.newModel(t, fake), fake
+}
+
+func ask(message string, deltas bool) llm.Request {
+	return llm.Request{
+		Model:    "fake-1",
+		Messages: []chat.Message{{Role: chat.System, Content: "Be brief."}, {Role: chat.User, Content: message}},
+		Deltas:   deltas,
+	}
+}
+
+// read runs a completion and returns its pieces of text and the rest.
+func read(t *testing.T, m llm.Model, req llm.Request) (texts []string, last llm.Chunk, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	done := 0
+	for chunk, cerr := range m.Stream(ctx, req) {
+		if cerr != nil {
+			return texts, last, cerr
+		}
+		if done > 0 {
+			t.Errorf("chunk %+v after the one that is Done", chunk)
+		}
+		if chunk.Text != "" {
+			texts = append(texts, chunk.Text)
+		}
+		if chunk.Done {
+			last = chunk
+			done++
+		}
+	}
+	if done != 1 {
+		t.Errorf("%d chunks are Done, want 1", done)
+	}
+	return texts, last, nil
+}
+
+// both runs a subtest for the plain and the streamed form of a call.
+func both(t *testing.T, run func(t *testing.T, deltas bool)) {
+	t.Helper()
+	for _, mode := range []struct {
+		name   string
+		deltas bool
+	}{{"plain", false}, {"stream", true}} {
+		t.Run(mode.name, func(t *testing.T) {
+			t.Parallel()
+			run(t, mode.deltas)
+		})
+	}
+}
+
+const poem = "Grüße aus Köln — 你好, 🙂 and a \"quote\"\nwith a second line."
+
+func (s suite) answers(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, deltas bool) {
+		m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 5}})
+		texts, last, err := read(t, m, ask("hello", deltas))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(texts, ""); got != poem {
+			t.Errorf("text %q, want %q", got, poem)
+		}
+		if want := map[bool]int{false: 1, true: 5}[deltas]; len(texts) != want {
+			t.Errorf("%d pieces of text, want %d: %q", len(texts), want, texts)
+		}
+		if last.Finish != "stop" || last.Model != "fake-1" || len(last.Calls) != 0 {
+			t.Errorf("finish %q, model %q, calls %v", last.Finish, last.Model, last.Calls)
+		}
+		u := last.Usage
+		if u.PromptTokens <= 0 || u.CompletionTokens <= 0 || u.TotalTokens != u.PromptTokens+u.CompletionTokens {
+			t.Errorf("usage %+v does not add up", u)
+		}
+		if calls := fake.Calls(); len(calls) != 1 || calls[0].Stream != deltas || calls[0].User != "hello" {
+			t.Errorf("the server saw %+v", calls)
+		}
+	})
+	t.Run("a missing usage is no error", func(t *testing.T) {
+		both(t, func(t *testing.T, deltas bool) {
+			m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: "ok", NoUsage: true}})
+			texts, last, err := read(t, m, ask("hello", deltas))
+			if err != nil || strings.Join(texts, "") != "ok" || last.Usage != (chat.Usage{}) {
+				t.Errorf("texts %q, usage %+v, error %v", texts, last.Usage, err)
+			}
+		})
+	})
+	t.Run("the length limit shows", func(t *testing.T) {
+		both(t, func(t *testing.T, deltas bool) {
+			m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: "cut", Finish: "length"}})
+			if _, last, err := read(t, m, ask("hello", deltas)); err != nil || last.Finish != "length" {
+				t.Errorf("finish %q, error %v", last.Finish, err)
+			}
+		})
+	})
+	t.Run("JSON of a schema", s.schema)
+}
+
+func (s suite) schema(t *testing.T) {
+	t.Parallel()
+	m, fake := s.start(t)
+	req := ask("Message:\nHow long does a sourdough loaf bake?", false)
+	req.Messages[0].Content = "Agents:\n\n- agent_id: baker\n  description: bread, loaves and ovens\n\n- agent_id: smith\n  description: iron and steel"
+	req.Schema = json.RawMessage(`{"type":"object","properties":{"agent_id":{"type":"string","enum":["smith","baker"]}},"required":["agent_id"],"additionalProperties":false}`)
+	req.SchemaName, req.Purpose = "route", "routing"
+	texts, _, err := read(t, m, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(texts, ""); got != `{"agent_id":"baker"}` {
+		t.Errorf("the reply to a schema is %q", got)
+	}
+	if calls := fake.Calls(); len(calls) != 1 || calls[0].Purpose != "route" {
+		t.Errorf("the server saw %+v", calls)
+	}
+}
+
+func (s suite) tools(t *testing.T) {
+	t.Parallel()
+	rule := fakellm.Rule{Reply: fakellm.Reply{Chunks: 6, Calls: []fakellm.ToolCall{
+		{ID: "call_1", Name: "weather", Args: `{"city":"Zürich 🙂","days":3}`},
+		{ID: "call_2", Name: "clock", Args: `{"zone":"Europe/Zurich"}`},
+		{ID: "call_3", Name: "noop", Args: `{}`},
+	}}}
+	want := []chat.ToolCall{
+		{ID: "call_1", Name: "weather", Args: json.RawMessage(`{"city":"Zürich 🙂","days":3}`)},
+		{ID: "call_2", Name: "clock", Args: json.RawMessage(`{"zone":"Europe/Zurich"}`)},
+		{ID: "call_3", Name: "noop", Args: json.RawMessage(`{}`)},
+	}
+	both(t, func(t *testing.T, deltas bool) {
+		m, fake := s.start(t, rule)
+		req := ask("what is the weather?", deltas)
+		req.Tools = []chat.ToolSpec{{Name: "weather", Description: "tells it", Schema: json.RawMessage(`{"type":"object"}`)}, {Name: "noop"}}
+		texts, last, err := read(t, m, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, last.Calls); diff != "" || last.Finish != "tool_calls" || len(texts) != 0 {
+			t.Errorf("finish %q, texts %q, calls (-want +got):\n%s", last.Finish, texts, diff)
+		}
+		req.Messages = append(req.Messages,
+			chat.Message{Role: chat.Assistant, Calls: last.Calls},
+			chat.Message{Role: chat.Tool, CallID: "call_1", Content: "sunny"})
+		texts, _, err = read(t, m, req)
+		if got := strings.Join(texts, ""); err != nil || got != "The tool answered: sunny" {
+			t.Errorf("after the tool: %q, error %v", got, err)
+		}
+		if n := fake.Count(); n != 2 {
+			t.Errorf("%d calls, want 2", n)
+		}
+	})
+	t.Run("invalid arguments are passed on", func(t *testing.T) {
+		both(t, func(t *testing.T, deltas bool) {
+			m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{ID: "c", Name: "f", Args: `{"a":`}}}})
+			_, last, err := read(t, m, ask("go", deltas))
+			if err != nil || len(last.Calls) != 1 || string(last.Calls[0].Args) != `{"a":` {
+				t.Errorf("calls %v, error %v", last.Calls, err)
+			}
+		})
+	})
+}
+
+func (s suite) errors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		reply  fakellm.Reply
+		reason llm.Reason
+		wait   time.Duration
+	}{
+		{"400", fakellm.Reply{Status: 400, Message: "context too long"}, llm.Refused, 0},
+		{"401", fakellm.Reply{Status: 401, Message: "Incorrect API key provided: " + Key, Code: "invalid_api_key"}, llm.Rejected, 0},
+		{"403", fakellm.Reply{Status: 403, Message: "key " + Key + " may not use this model"}, llm.Rejected, 0},
+		{"404", fakellm.Reply{Status: 404, Message: "no model fake-1", Code: "model_not_found"}, llm.Missing, 0},
+		{"429 with seconds", fakellm.Reply{Status: 429, Headers: map[string]string{"Retry-After": "7"}}, llm.Throttled, 7 * time.Second},
+		{"429 with milliseconds", fakellm.Reply{Status: 429, Headers: map[string]string{"Retry-After-Ms": "250", "Retry-After": "7"}}, llm.Throttled, 250 * time.Millisecond},
+		{"429 of an empty account", fakellm.Reply{Status: 429, Message: "pay first", Code: "insufficient_quota"}, llm.Exhausted, 0},
+		{"500", fakellm.Reply{Status: 500}, llm.Overloaded, 0},
+		{"503 of a proxy", fakellm.Reply{Status: 503, Body: "<html>upstream is down</html>"}, llm.Overloaded, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			both(t, func(t *testing.T, deltas bool) {
+				m, fake := s.start(t, fakellm.Rule{Reply: c.reply})
+				_, _, err := read(t, m, ask("hello", deltas))
+				var failed *llm.CallError
+				if !errors.As(err, &failed) {
+					t.Fatalf("error %v, want a *llm.CallError", err)
+				}
+				if failed.Reason != c.reason || failed.Status != c.reply.Status || failed.RetryAfter != c.wait {
+					t.Errorf("%+v, want reason %d, status %d, wait %s", failed, c.reason, c.reply.Status, c.wait)
+				}
+				if strings.Contains(err.Error(), Key) {
+					t.Errorf("the error shows the key: %v", err)
+				}
+				if n := fake.Count(); n != 1 {
+					t.Errorf("%d calls: retries are the router's business", n)
+				}
+			})
+		})
+	}
+}
+
+// breaks are replies that do not end as they should.
+func (s suite) breaks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		deltas bool
+		reply  fakellm.Reply
+		texts  int // pieces that arrive before the error
+		reason llm.Reason
+	}{
+		{"reset", false, fakellm.Reply{Reset: true}, 0, llm.Broken},
+		{"reset of a stream", true, fakellm.Reply{Reset: true}, 0, llm.Broken},
+		{"a plain reply cut", false, fakellm.Reply{Text: poem, CutBytes: 90}, 0, llm.Broken},
+		{"cut after the headers", true, fakellm.Reply{Text: poem, Cut: true}, 0, llm.Broken},
+		{"cut after two deltas", true, fakellm.Reply{Text: poem, Chunks: 5, CutAfter: 3}, 2, llm.Broken},
+		{"ended without a word", true, fakellm.Reply{RawStream: "\n"}, 0, llm.Garbled},
+		{"a plain reply of garbage", false, fakellm.Reply{Body: `{"choices":[{"message":{"content":"x"`}, 0, llm.Garbled},
+		{"a plain reply without choices", false, fakellm.Reply{Body: `{"choices":[]}`}, 0, llm.Garbled},
+		{"a frame of garbage", true, fakellm.Reply{Frames: []string{`{"choices":[{"delta":{"content":"x"}}]}`, `{nonsense`}}, 1, llm.Garbled},
+		{"an error inside a stream", true, fakellm.Reply{Frames: []string{`{"choices":[{"delta":{"content":"x"}}]}`, `{"error":{"message":"overloaded","type":"server_error"}}`}}, 1, llm.Overloaded},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m, _ := s.start(t, fakellm.Rule{Reply: c.reply})
+			texts, _, err := read(t, m, ask("hello", c.deltas))
+			var failed *llm.CallError
+			if !errors.As(err, &failed) || failed.Reason != c.reason {
+				t.Fatalf("error %#v, want reason %d", err, c.reason)
+			}
+			if len(texts) != c.texts {
+				t.Errorf("%d pieces of text before the error, want %d: %q", len(texts), c.texts, texts)
+			}
+		})
+	}
+}
+
+func (s suite) cancel(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		deltas bool
+		reply  fakellm.Reply
+	}{
+		{"before a plain reply", false, fakellm.Reply{Stall: true}},
+		{"before the first token", true, fakellm.Reply{Stall: true}},
+		{"in the middle", true, fakellm.Reply{Text: poem, Chunks: 5, StallAfter: 3}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m, fake := s.start(t, fakellm.Rule{Reply: c.reply})
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if _, err := llm.Collect(m.Stream(ctx, ask("hello", c.deltas)), nil); err == nil {
+				t.Error("a cancelled call has no error")
+			}
+			waitIdle(t, fake)
+		})
+	}
+	t.Run("by leaving the loop", func(t *testing.T) {
+		t.Parallel()
+		m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 5, StallAfter: 3}})
+		for chunk, err := range m.Stream(t.Context(), ask("hello", true)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if chunk.Text != "" {
+				break
+			}
+		}
+		waitIdle(t, fake)
+	})
+}
+
+// waitIdle waits until the server has seen the caller leave.
+func waitIdle(t *testing.T, fake *fakellm.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	if err := fake.WaitActive(ctx, 0); err != nil {
+		t.Errorf("the connection was not released: %v", err)
+	}
+}
+
+// wire holds what networks and servers do to correct replies.
+func (s suite) wire(t *testing.T) {
+	t.Parallel()
+	t.Run("borders anywhere", func(t *testing.T) {
+		t.Parallel()
+		m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 3, Pieces: 400}})
+		texts, last, err := read(t, m, ask("hello", true))
+		if got := strings.Join(texts, ""); err != nil || got != poem || last.Finish != "stop" {
+			t.Errorf("text %q, finish %q, error %v", got, last.Finish, err)
+		}
+	})
+	t.Run("a slow first token", func(t *testing.T) {
+		t.Parallel()
+		m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: "late", Gate: "go"}})
+		go func() {
+			if fake.WaitCount(t.Context(), 1) == nil {
+				fake.Release("go")
+			}
+		}()
+		texts, _, err := read(t, m, ask("hello", true))
+		if got := strings.Join(texts, ""); err != nil || got != "late" {
+			t.Errorf("text %q, error %v", got, err)
+		}
+	})
+	t.Run("deltas do not wait for the end", func(t *testing.T) {
+		t.Parallel()
+		m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 5, Gate: "go", GateAfter: 3}})
+		ctx, cancel := context.WithTimeout(t.Context(), guard)
+		defer cancel()
+		text := ""
+		for chunk, err := range m.Stream(ctx, ask("hello", true)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text += chunk.Text; text != "" {
+				fake.Release("go") // the rest comes only when the beginning was seen
+			}
+		}
+		if text != poem {
+			t.Errorf("text %q", text)
+		}
+	})
+	t.Run("empty choices", func(t *testing.T) {
+		t.Parallel()
+		m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Frames: []string{
+			`{"choices":[]}`, `{"choices":[{"delta":{"content":"ok"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`, `{"choices":[]}`,
+		}}})
+		texts, last, err := read(t, m, ask("hello", true))
+		if got := strings.Join(texts, ""); err != nil || got != "ok" || last.Finish != "stop" {
+			t.Errorf("text %q, finish %q, error %v", got, last.Finish, err)
+		}
+	})
+	t.Run("connections are used again", func(t *testing.T) {
+		t.Parallel()
+		m, fake := s.start(t)
+		for i := range 6 {
+			if _, _, err := read(t, m, ask("hello", i%2 == 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := fake.Connections(); n != 1 {
+			t.Errorf("6 calls in a row used %d connections", n)
+		}
+	})
+}
