@@ -79,6 +79,11 @@ var floors = []floor{
 		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm"},
 		"adapts a vendor's wire to llm.Model",
 	},
+	{
+		"pkg/formation/llm/llmtest",
+		[]string{"pkg/formation/chat", "pkg/formation/llm"},
+		"a scripted model; no other room names it, so only tests can import it",
+	},
 	{"pkg/formation/jobs", []string{"pkg/formation/store"}, "work that outlives a request, over the store's database"},
 	{
 		"pkg/formation/request",

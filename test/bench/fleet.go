@@ -156,7 +156,7 @@ func startFleet(ctx context.Context, p plan, dir string) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.setPort(port); err != nil {
+	if err := f.configure(port); err != nil {
 		return nil, err
 	}
 	f.supervisor, err = launch(ctx, command{
@@ -177,19 +177,23 @@ func startFleet(ctx context.Context, p plan, dir string) (*fleet, error) {
 	return f, nil
 }
 
-// setPort lets the supervisor and the commands that call it use a free port.
-func (f *fleet) setPort(port int) error {
+// configure lets the supervisor and the commands that call it use a free port,
+// and formations end by themselves should this program be killed.
+func (f *fleet) configure(port int) error {
 	file := filepath.Join(f.home, "config.yaml")
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("set the port: %w", err)
+		return fmt.Errorf("configure the supervisor: %w", err)
 	}
-	changed := strings.Replace(string(text), "port: 7890", fmt.Sprintf("port: %d", port), 1)
-	if changed == string(text) {
-		return fmt.Errorf("set the port: no \"port: 7890\" in %s", file)
+	const portLine, block = "port: 7890\n", "formations:\n"
+	for _, line := range []string{portLine, block} {
+		if !strings.Contains(string(text), line) {
+			return fmt.Errorf("configure the supervisor: no %q in %s", line, file)
+		}
 	}
+	changed := strings.NewReplacer(portLine, fmt.Sprintf("port: %d\n", port), block, block+"  orphan_timeout: 30s\n").Replace(string(text))
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-		return fmt.Errorf("set the port: %w", err)
+		return fmt.Errorf("configure the supervisor: %w", err)
 	}
 	return nil
 }
