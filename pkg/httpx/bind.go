@@ -79,10 +79,11 @@ func Bind(c echo.Context, limit int64, dst any) error {
 
 // decodeObject fills dst from in, or returns a *BodyError.
 func decodeObject(in []byte, dst any) error {
-	var room [16]field
-	fields, isObject, err := room[:0], true, error(nil)
+	s := scanners.Get().(*scanner)
+	defer s.release()
+	isObject, err := true, error(nil)
 	if len(bytes.TrimSpace(in)) > 0 {
-		fields, isObject, err = scanObject(in, fields)
+		isObject, err = s.scan(in)
 	}
 	switch {
 	case err != nil:
@@ -94,8 +95,8 @@ func decodeObject(in []byte, dst any) error {
 	p := planOf(v.Type())
 	var bad []FieldError
 	var seen uint64
-	for _, f := range fields {
-		i, known := p.index[f.key]
+	for _, f := range s.fields {
+		i, known := p.index[string(f.key)]
 		if !known || string(f.raw) == "null" {
 			continue
 		}
@@ -157,9 +158,17 @@ func planOf(t reflect.Type) *plan {
 
 func (f *planField) set(v reflect.Value, raw []byte) *FieldError {
 	ptr := v.Field(f.at).Addr().Interface()
-	if s, ok := ptr.(*string); ok && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
-		*s = string(raw[1 : len(raw)-1])
-		return nil
+	if raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		// The scanner has proved the text; only escapes need a decoder.
+		switch s := ptr.(type) {
+		case *string:
+			*s = string(raw[1 : len(raw)-1])
+			return nil
+		case **string:
+			text := string(raw[1 : len(raw)-1])
+			*s = &text
+			return nil
+		}
 	}
 	err := json.Unmarshal(raw, ptr)
 	if err == nil {

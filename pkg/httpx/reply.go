@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/labstack/echo/v4"
 )
@@ -17,6 +18,18 @@ const keptBuffer = 64 << 10
 
 // A pool of empty buffers has no identity.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// writeTimeout is how long one reply or batch of frames may take to leave. A
+// client that reads nothing for so long loses its connection, not the turn
+// behind it.
+const writeTimeout = 20 * time.Second
+
+// setWriteDeadline bounds the next writes. The next request on the connection
+// takes the deadline back. Writers that know none, such as a recorder in a
+// test, do without.
+func setWriteDeadline(rc *http.ResponseController) {
+	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+}
 
 func getBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) }
 
@@ -51,6 +64,7 @@ func Raw(c echo.Context, status int, body []byte) error {
 	h := res.Header()
 	h["Content-Type"] = jsonType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	setWriteDeadline(http.NewResponseController(res.Writer))
 	res.WriteHeader(status)
 	if c.Request().Method == http.MethodHead {
 		return nil

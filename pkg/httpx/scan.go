@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -16,7 +17,7 @@ const manyKeys = 32
 
 // field is one member of the outermost object.
 type field struct {
-	key string
+	key []byte // decoded
 	raw []byte // the value as written, without space around it
 }
 
@@ -44,20 +45,35 @@ func (s *scanner) fail(format string, args ...any) error {
 	return &syntaxError{s.pos, fmt.Sprintf(format, args...)}
 }
 
-// scanObject returns the members of the object that in consists of. ok is
+// A scanner without a body has no identity.
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
+// release gives the scanner back; its fields are gone then.
+func (s *scanner) release() {
+	const most = 1024 // an unusual body does not stay in memory
+	if cap(s.fields) > most || cap(s.keys) > most {
+		return
+	}
+	clear(s.fields)
+	clear(s.keys[:cap(s.keys)])
+	*s = scanner{fields: s.fields[:0], keys: s.keys[:0]}
+	scanners.Put(s)
+}
+
+// scan checks in and collects the members of the object that it is. ok is
 // false when in is valid JSON of another type.
-func scanObject(in []byte, fields []field) (_ []field, ok bool, err error) {
-	s := scanner{in: in, fields: fields[:0]}
+func (s *scanner) scan(in []byte) (ok bool, err error) {
+	s.in = in
 	s.space()
 	ok = s.peek() == '{'
 	if err := s.value(); err != nil {
-		return nil, false, err
+		return false, err
 	}
 	s.space()
 	if s.pos != len(s.in) {
-		return nil, false, s.fail("unexpected data after the JSON value")
+		return false, s.fail("unexpected data after the JSON value")
 	}
-	return s.fields, ok, nil
+	return ok, nil
 }
 
 func (s *scanner) peek() byte {
@@ -83,10 +99,8 @@ func (s *scanner) value() error {
 		return s.fail("unexpected end of JSON")
 	}
 	switch c := s.in[s.pos]; {
-	case c == '{':
-		return s.nested(s.object)
-	case c == '[':
-		return s.nested(s.array)
+	case c == '{', c == '[':
+		return s.nested(c == '{')
 	case c == '"':
 		return s.str()
 	case c == '-' || (c >= '0' && c <= '9'):
@@ -102,11 +116,15 @@ func (s *scanner) value() error {
 	}
 }
 
-func (s *scanner) nested(f func() error) error {
+func (s *scanner) nested(object bool) (err error) {
 	if s.depth++; s.depth > maxDepth {
 		return s.fail("nested deeper than %d levels", maxDepth)
 	}
-	err := f()
+	if object {
+		err = s.object()
+	} else {
+		err = s.array()
+	}
 	s.depth--
 	return err
 }
@@ -117,19 +135,20 @@ func (s *scanner) object() error {
 	var seen map[string]struct{}
 	for more := s.begin('}'); more; {
 		s.space()
+		at := s.pos
 		key, err := s.key()
 		if err != nil {
 			return err
 		}
-		if seen, err = s.once(key, first, seen); err != nil {
-			return err
-		}
 		start := s.pos
+		if seen, err = s.once(key, first, seen); err != nil {
+			return &syntaxError{at, err.Error()}
+		}
 		if err := s.value(); err != nil {
 			return err
 		}
 		if s.depth == 1 {
-			s.fields = append(s.fields, field{string(key), s.in[start:s.pos]})
+			s.fields = append(s.fields, field{key, s.in[start:s.pos]})
 		}
 		if more, err = s.next('}'); err != nil {
 			return err
@@ -185,7 +204,7 @@ func (s *scanner) once(key []byte, first int, seen map[string]struct{}) (map[str
 		}
 	}
 	if dup {
-		return seen, s.fail("key %q appears twice", clip(key))
+		return seen, fmt.Errorf("key %q appears twice", clip(key))
 	}
 	return seen, nil
 }

@@ -4,14 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 )
-
-// sseWriteTimeout is how long one batch of frames may take to leave. A client
-// that reads nothing for so long loses its stream, not the turn behind it.
-const sseWriteTimeout = 20 * time.Second
 
 // SSE writes Server-Sent Events to one client. It is used by one goroutine at
 // a time. After the first error every method returns that error.
@@ -26,6 +21,7 @@ type SSE struct {
 // first bytes of the body are the caller's.
 func StartSSE(c echo.Context) (*SSE, error) {
 	s := OpenSSE(c)
+	setWriteDeadline(s.rc)
 	if err := s.flushWriter(); err != nil {
 		return nil, err
 	}
@@ -110,8 +106,7 @@ func (s *SSE) Flush() error {
 	if s.err != nil || len(s.buf) == 0 {
 		return s.err
 	}
-	// Writers that know no deadline, such as a recorder in a test, do without.
-	_ = s.rc.SetWriteDeadline(time.Now().Add(sseWriteTimeout))
+	setWriteDeadline(s.rc)
 	_, err := s.w.Write(s.buf)
 	s.buf = s.buf[:0]
 	if cap(s.buf) > keptBuffer {
