@@ -70,8 +70,7 @@ func (b *bundle) read(name string) ([]byte, *Fault) {
 
 // reason returns the last cause of a file error, which names no path.
 func reason(err error) string {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err.Error()
 	}
 	return "unreadable"
@@ -116,6 +115,9 @@ func (b *bundle) parse(name string, data []byte) *node {
 	t := treeBuilder{src: src, anchors: map[string]*node{}}
 	n := t.build(ast, "", 1)
 	b.faults = append(b.faults, t.faults...)
+	if n.kind == kindNull && len(t.faults) == 0 {
+		b.faults = append(b.faults, *src.fault(n.at, RuleRequired, "the file holds nothing"))
+	}
 	b.refs[name] = t.refs
 	b.loading[name] = true
 	b.resolve(n, "", map[*node]bool{})

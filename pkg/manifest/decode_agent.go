@@ -40,6 +40,8 @@ func (l *loader) agents(o *object) []Agent {
 		written[a.ID] = at
 		if a.Active {
 			out = append(out, *a)
+		} else if a.File != l.manifest {
+			delete(l.b.refs, a.File) // an agent that is not loaded needs no secrets
 		}
 	}
 	if len(out) == 0 && len(written) > 0 {

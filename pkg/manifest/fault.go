@@ -47,7 +47,7 @@ func (w Warning) String() string { return Fault(w).String() }
 
 // Faults are all faults found in one pass, in the order of files and lines.
 // As a fault.Error it is Invalid "ParseError" with validation_errors in Data.
-type Faults []Fault
+type Faults []Fault //nolint:errname // one Fault is a value, the list of them is the error
 
 // Error returns one line per fault.
 func (fs *Faults) Error() string {

@@ -60,8 +60,8 @@ func (f *Formation) Agent(id string) *Agent {
 	return nil
 }
 
-// Refs returns every placeholder of the manifest and its agents in the order
-// of files and lines.
+// Refs returns every placeholder of the manifest and its active agents in the
+// order of files and lines.
 func (f *Formation) Refs() []Ref { return f.refs }
 
 // SecretRefs returns the placeholders that name a secret, as Refs does.

@@ -49,7 +49,7 @@ func Find(dir string) (string, error) {
 // returned as *Faults, all of it; warnings are returned in both cases. Files
 // are named by their slash-separated path inside dir.
 func Load(dir string) (*Formation, []Warning, error) {
-	name, base := dir, ""
+	name := dir
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open formation: %w", err)
@@ -59,8 +59,8 @@ func Load(dir string) (*Formation, []Warning, error) {
 			return nil, nil, err
 		}
 	}
-	dir, base = filepath.Split(name)
-	root, err := os.OpenRoot(filepath.Clean(dir))
+	parent, base := filepath.Split(name)
+	root, err := os.OpenRoot(filepath.Clean(parent))
 	if err != nil {
 		return nil, nil, fmt.Errorf("open formation: %w", err)
 	}

@@ -39,8 +39,7 @@ func TestExpand_ReplacesEveryPlaceholderOnce(t *testing.T) {
 func TestExpand_ListsEverythingUnresolved(t *testing.T) {
 	t.Parallel()
 	_, err := manifest.Expand("${{ secrets.B }} ${{ secrets.A }} ${{ env.C }}", resolver)
-	var missing *manifest.UnresolvedError
-	if !errors.As(err, &missing) {
+	if _, ok := errors.AsType[*manifest.UnresolvedError](err); !ok {
 		t.Fatalf("error is %T: %v", err, err)
 	}
 	want := "no value for ${{ secrets.B }}, ${{ env.C }}"

@@ -1,15 +1,12 @@
 package manifest
 
-// nearest returns the candidate that word was probably meant to be, or "".
-// The first of equally near candidates wins.
+// nearest returns the candidate that word was probably meant to be, or "": one
+// slip per three letters, at most three. The first of equally near ones wins.
 func nearest(word string, candidates []string) string {
 	if len(word) > 64 {
 		return ""
 	}
-	best, bestDistance := "", len(word)/3+1
-	if bestDistance > 3 {
-		bestDistance = 3
-	}
+	best, bestDistance := "", max(1, min(len(word)/3, 3))
 	for _, c := range candidates {
 		if c == word {
 			continue

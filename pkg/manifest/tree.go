@@ -67,23 +67,22 @@ func (n *node) get(key string) *node {
 // plain returns the value as JSON would hold it. Numbers that JSON can't hold
 // stay text.
 func (n *node) plain() any {
-	switch n.kind {
-	case kindMap:
+	if n.kind == kindMap {
 		m := make(map[string]any, len(n.keys))
 		for _, e := range n.keys {
 			m[e.key] = e.value.plain()
 		}
 		return m
-	case kindList:
+	}
+	if n.kind == kindList {
 		l := make([]any, len(n.items))
 		for i, item := range n.items {
 			l[i] = item.plain()
 		}
 		return l
-	case kindFloat:
-		if f, ok := n.value.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
-			return n.text
-		}
+	}
+	if f, ok := n.value.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
+		return n.text
 	}
 	return n.value
 }
