@@ -85,6 +85,7 @@ var floors = []floor{
 		"scripted models and the promises of an adapter; no other room names it, so only tests can import it",
 	},
 	{"pkg/formation/jobs", []string{"pkg/formation/store"}, "work that outlives a request, over the store's database"},
+	{"pkg/formation/spool", []string{"pkg/formation/store"}, "rows that wait for a supervisor; the assembly sends them"},
 	{
 		"pkg/formation/request",
 		[]string{"pkg/formation/chat", "pkg/formation/store"},
