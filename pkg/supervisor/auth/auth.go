@@ -42,8 +42,8 @@ func (Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
 // Key is one pair of id and secret.
 type Key struct {
-	ID     string `yaml:"id"`
-	Secret Secret `yaml:"secret"`
+	ID     string `conf:"id"`
+	Secret Secret `conf:"secret"`
 }
 
 // Config says which requests are believed.

@@ -14,13 +14,15 @@ var ErrNotFound = errors.New("no such formation in the registry")
 // ErrExists is returned by Begin when the id or the port is taken.
 var ErrExists = errors.New("the formation is in the registry already")
 
-// State says whether the first deploy of a formation has been committed.
+// State says where a formation's row is between its first deploy and its end.
 type State string
 
-// The states of a formation's row.
+// The states of a formation's row. A supervisor that finds Deploying or
+// Deleting at its start finishes the removal of what is left.
 const (
-	Deploying State = "deploying"
+	Deploying State = "deploying" // the first deploy has not been committed
 	Deployed  State = "deployed"
+	Deleting  State = "deleting" // gone for clients; process and files may be left
 )
 
 // Desired is what the operator asked for; the fleet converges to it after a
@@ -121,6 +123,12 @@ func (r *Registry) SetStarted(ctx context.Context, id string) error {
 // operator or by the restart policy.
 func (r *Registry) SetRestartCount(ctx context.Context, id string, n int) error {
 	return r.update(ctx, id, `UPDATE formations SET restart_count = ? WHERE id = ?`, n, id)
+}
+
+// SetDeleting records that the formation is gone for clients. Its id and port
+// stay taken until Delete.
+func (r *Registry) SetDeleting(ctx context.Context, id string) error {
+	return r.update(ctx, id, `UPDATE formations SET state = 'deleting', desired = 'stopped' WHERE id = ?`, id)
 }
 
 // Delete removes the formation and its versions; a missing one is no error.

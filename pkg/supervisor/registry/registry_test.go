@@ -118,6 +118,12 @@ func TestDelete_RemovesTheFormationAndFreesItsID(t *testing.T) {
 	if err := r.Commit(t.Context(), "alpha", 1); err != nil {
 		t.Fatal(err)
 	}
+	if err := r.SetDeleting(t.Context(), "alpha"); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := r.Get(t.Context(), "alpha"); err != nil || f.State != registry.Deleting || f.Desired != registry.Stopped {
+		t.Errorf("while it is deleted: %+v, %v", f, err)
+	}
 	for range 2 { // the second finds nothing, and that is fine
 		if err := r.Delete(t.Context(), "alpha"); err != nil {
 			t.Fatal(err)

@@ -3,8 +3,9 @@ CREATE TABLE formations (
     id            TEXT PRIMARY KEY,
     name          TEXT NOT NULL,
     port          INTEGER NOT NULL UNIQUE,
-    -- deploying: the first deploy has not been committed; deployed: it has.
-    state         TEXT NOT NULL CHECK (state IN ('deploying', 'deployed')),
+    -- deploying: the first deploy has not been committed; deployed: it has;
+    -- deleting: it is gone for everyone, but its process and files may be left.
+    state         TEXT NOT NULL CHECK (state IN ('deploying', 'deployed', 'deleting')),
     desired       TEXT NOT NULL CHECK (desired IN ('running', 'stopped')),
     current       INTEGER,
     previous      INTEGER,

@@ -1,0 +1,245 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"github.com/agentformation/service/pkg/archive"
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/manifest"
+	"github.com/agentformation/service/pkg/supervisor/registry"
+)
+
+// Request is a first deploy of a formation.
+type Request struct {
+	ID string
+	// Version is what the caller said; "" leaves it to the manifest.
+	Version string
+	Bundle  *Bundle
+}
+
+// CheckNew tells early whether a deploy of id could begin: 400
+// InvalidFormationID for a bad id, 409 ValidationError for one that is taken.
+func (s *Service) CheckNew(id string) error {
+	if err := manifest.CheckID(id); err != nil {
+		return fault.Errorf(fault.Invalid, "InvalidFormationID", "%w", err)
+	}
+	if _, err := s.member(id); err == nil {
+		return errExists(id)
+	}
+	return nil
+}
+
+// Deploy unpacks, checks, launches and records a new formation, and returns
+// when it serves. A *Failure tells the stage; nothing is left then: no
+// directory, no port, no row. The operation outlives ctx; Delete cancels it.
+func (s *Service) Deploy(ctx context.Context, req Request, sink Sink) (View, error) {
+	t := &track{sink: sink, stage: StageExtracting}
+	if err := s.CheckNew(req.ID); err != nil {
+		return View{}, t.failure(err, RollbackNotNeeded)
+	}
+	f, err := s.join(ctx, req.ID, 0)
+	if err != nil {
+		return View{}, t.failure(err, RollbackNotNeeded)
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	f.setCancel(cancel)
+	d := &deployment{s: s, f: f, t: t, req: req}
+	if err := d.run(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		// The undoing must not be cut short by what ended the deploy.
+		if uerr := d.undo(context.WithoutCancel(ctx)); uerr != nil {
+			s.log.Error().Err(uerr).Str("formation", req.ID).Msg("a failed deploy left something behind")
+			return View{}, t.failure(err, RollbackFailed)
+		}
+		return View{}, t.failure(err, RollbackDone)
+	}
+	f.setCancel(nil)
+	f.setComing(false)
+	<-f.ops
+	return s.Get(context.WithoutCancel(ctx), req.ID)
+}
+
+func (f *formation) setCancel(cancel context.CancelCauseFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cancel = cancel
+}
+
+// deployment is one deploy in progress: each step that makes something pushes
+// the function that takes it back.
+type deployment struct {
+	s       *Service
+	f       *formation
+	t       *track
+	req     Request
+	stage   string // the staging directory
+	version string
+	name    string
+	undos   []func(context.Context) error
+}
+
+// firstVersion is the serial of a formation's first version.
+const firstVersion = 1
+
+func (d *deployment) run(ctx context.Context) error {
+	d.push(func(context.Context) error { d.s.leave(d.f); return nil })
+	for _, step := range []func(context.Context) error{d.unpack, d.check, d.resolve, d.record, d.publish, d.launch, d.commit} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *deployment) push(undo func(context.Context) error) { d.undos = append(d.undos, undo) }
+
+// undo takes back all steps, the last one first, and goes on after an error.
+func (d *deployment) undo(ctx context.Context) error {
+	var errs []error
+	for _, undo := range slices.Backward(d.undos) {
+		errs = append(errs, undo(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// unpack lays the formation's directory out beside the others, invisible.
+func (d *deployment) unpack(ctx context.Context) error {
+	d.t.enter(StageExtracting, "unpacking the bundle")
+	d.stage = fresh(d.s.cfg.Dirs.staging(), d.req.ID)
+	d.push(func(context.Context) error { return os.RemoveAll(d.stage) })
+	for _, dir := range []string{d.stage, filepath.Join(d.stage, "versions"), filepath.Join(d.stage, "state")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return fault.Wrap(fault.Failed, "DirectoryError", "the formation's directory cannot be made", err)
+		}
+	}
+	file, err := os.Open(d.req.Bundle.path)
+	if err != nil {
+		return fault.Wrap(fault.Failed, "DirectoryError", "the upload cannot be read", err)
+	}
+	defer file.Close() //nolint:errcheck // only read from
+	if _, err := archive.Extract(ctx, file, filepath.Join(d.stage, versionDir(firstVersion)), d.s.cfg.Limits); err != nil {
+		return unpackError(err)
+	}
+	return nil
+}
+
+var versionShape = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
+
+// check reads the manifest and compares it with what the caller said.
+func (d *deployment) check(context.Context) error {
+	d.t.enter(StageValidating, "checking the formation")
+	m, _, err := manifest.Load(filepath.Join(d.stage, versionDir(firstVersion)))
+	if err != nil {
+		return parseError(err)
+	}
+	if m.ID != d.req.ID {
+		return fault.Errorf(fault.Invalid, "IDMismatch",
+			"the manifest says id %q and the request %q; they must be the same", m.ID, d.req.ID)
+	}
+	switch {
+	case d.req.Version == "":
+		d.version = m.Version
+	case !versionShape.MatchString(d.req.Version):
+		return fault.Errorf(fault.Invalid, "ValidationError", "X-Formation-Version %q is no version; write it like 1.4.0", d.req.Version)
+	case m.Version != "" && m.Version != d.req.Version:
+		return fault.Errorf(fault.Invalid, "VersionMismatch",
+			"the manifest says version %q and the request %q; they must be the same, or one of them absent", m.Version, d.req.Version)
+	default:
+		d.version = d.req.Version
+	}
+	if d.version == "" {
+		d.version = manifest.DefaultVersion
+	}
+	d.name, d.t.version = m.Name, d.version
+	return checkRuntime(m.Raw["svc_runtime"])
+}
+
+func (d *deployment) resolve(context.Context) error {
+	d.t.enter(StageResolving, "looking for the runtime")
+	return d.s.resolveRuntime()
+}
+
+// record leases the port and writes the rows.
+func (d *deployment) record(ctx context.Context) error {
+	socket, err := d.s.cfg.Ports.Lease(d.req.ID)
+	if err != nil {
+		return err
+	}
+	d.push(func(context.Context) error { return d.s.cfg.Ports.Release(d.req.ID) })
+	d.f.setSocket(socket)
+	if err := settle(d.stage); err != nil {
+		return fault.Wrap(fault.Failed, "DirectoryError", "the formation's files cannot be stored", err)
+	}
+	err = d.s.cfg.Registry.Begin(ctx, registry.NewFormation{
+		ID: d.req.ID, Name: d.name, Port: socket.Port(), Semantic: d.version, SHA256: d.req.Bundle.SHA256(),
+		Dir: versionDir(firstVersion), Serial: firstVersion,
+	})
+	if err != nil {
+		return registerError(err)
+	}
+	d.push(func(ctx context.Context) error { return d.s.cfg.Registry.Delete(ctx, d.req.ID) })
+	return nil
+}
+
+// publish makes the formation's directory visible by one rename. A directory
+// that is there although the registry does not know the id is not ours to
+// remove: it may hold the memory of a formation whose registry was lost.
+func (d *deployment) publish(context.Context) error {
+	dst := d.s.cfg.Dirs.formation(d.req.ID)
+	if _, err := os.Lstat(dst); err == nil {
+		return fault.Errorf(fault.Failed, "DirectoryError",
+			"%s exists, but no formation %q is registered; move the directory away or delete it", dst, d.req.ID)
+	}
+	if err := os.Rename(d.stage, dst); err != nil {
+		return fault.Wrap(fault.Failed, "MoveError", "the formation's directory cannot be moved into place", err)
+	}
+	d.push(func(context.Context) error { return d.s.cfg.Dirs.discard(d.req.ID) })
+	return nil
+}
+
+func (d *deployment) launch(ctx context.Context) error {
+	spec, err := d.s.spec(d.f, versionDir(firstVersion))
+	if err != nil {
+		return err
+	}
+	spec.FreshLogs = true
+	spec.NotReady = fault.Invalid // a deploy that is not ready is the bundle's fault: 400
+	d.push(d.f.mgr.Stop)
+	return d.f.mgr.Start(ctx, spec, d.t.launch)
+}
+
+func (d *deployment) commit(ctx context.Context) error {
+	return registerError(d.s.cfg.Registry.Commit(ctx, d.req.ID, firstVersion))
+}
+
+func registerError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, registry.ErrExists):
+		return fault.Wrap(fault.Failed, "CleanupError",
+			"a formation of that id was deleted, but its files could not be removed yet; restart the server to try again", err)
+	}
+	return fault.Wrap(fault.Failed, "RegisterError", "the formation cannot be recorded", err)
+}
+
+// parseError keeps the faults of the files and names any other error.
+func parseError(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return err
+	}
+	return fault.Wrap(fault.Invalid, "ParseError", "the formation cannot be read", fmt.Errorf("read formation: %w", err))
+}
