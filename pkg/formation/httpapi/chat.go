@@ -1,15 +1,18 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/httpx"
-	"github.com/agentformation/service/pkg/manifest"
 )
 
 // chatRoute is the scope of a chat's idempotency keys.
@@ -52,32 +55,34 @@ func (a *api) chat(c echo.Context, who caller) error {
 	if resume != nil {
 		return a.resumeChat(c, who, resume)
 	}
-	t, err := a.cfg.Turns.Begin(c.Request().Context(), *req)
+	h, err := a.cfg.Turns.Begin(c.Request().Context(), *req)
 	if err != nil {
 		return err
 	}
-	info := t.Info()
-	httpx.SetRequestID(c, info.ID)
+	httpx.SetRequestID(c, h.ID)
 	switch {
 	case req.Stream:
-		return a.streamChat(c, t, 0)
-	case info.Async:
-		return a.accepted(c, info, req.IdempotencyKey)
+		return a.streamChat(c, h, h.ID, 0)
+	case h.Async:
+		return a.accepted(c, h)
 	default:
-		return a.answer(c, t, req.IdempotencyKey)
+		return a.answer(c, h)
 	}
 }
 
 // answer waits for the result and sends it. The reply is made of the stored
 // result only, so a replay says the same.
-func (a *api) answer(c echo.Context, t Turn, key string) error {
-	r, err := t.Wait(c.Request().Context())
+func (a *api) answer(c echo.Context, h *turn.Handle) error {
+	r, err := h.Wait(c.Request().Context())
+	if errors.Is(err, turn.ErrContinues) {
+		return a.accepted(c, h)
+	}
 	if err != nil {
-		return err
+		return turnFault(c, err)
 	}
 	return httpx.JSON(c, http.StatusOK, &envelope{
 		Object: objectChat, Timestamp: r.CompletedAt.UnixMilli(), Type: typeChatCompleted,
-		Request: requestInfo{ID: r.RequestID, IdempotencyKey: stringOrNil(key)}, Success: true,
+		Request: requestInfo{ID: r.RequestID, IdempotencyKey: stringOrNil(h.IdempotencyKey)}, Success: true,
 		Data: &chatData{
 			Response: r.Response, Message: chatMessage{Role: chat.Assistant, Content: r.Response},
 			SessionID: r.SessionID, UserID: r.UserID, RequestID: r.RequestID, Status: r.Status,
@@ -86,20 +91,38 @@ func (a *api) answer(c echo.Context, t Turn, key string) error {
 	})
 }
 
-// accepted tells where the result of a background turn can be polled.
-func (a *api) accepted(c echo.Context, info TurnInfo, key string) error {
+// accepted tells where the result of a background turn can be polled. Its time
+// is that of the acceptance, so a replay says the same.
+func (a *api) accepted(c echo.Context, h *turn.Handle) error {
+	r, err := a.cfg.Requests.Get(c.Request().Context(), h.ID)
+	if err != nil {
+		return err
+	}
 	return httpx.JSON(c, http.StatusAccepted, &envelope{
-		Object: objectRequest, Timestamp: info.AcceptedAt.UnixMilli(), Type: typeRequestProcessing,
-		Request: requestInfo{ID: info.ID, IdempotencyKey: stringOrNil(key)}, Success: true,
+		Object: objectRequest, Timestamp: r.CreatedAt.UnixMilli(), Type: typeRequestProcessing,
+		Request: requestInfo{ID: h.ID, IdempotencyKey: stringOrNil(h.IdempotencyKey)}, Success: true,
 		Data: &acceptedData{
-			RequestID: info.ID, Status: "processing", Delivery: "polling", PollURL: "/v1/requests/" + info.ID,
+			RequestID: h.ID, Status: request.Processing, Delivery: "polling", PollURL: "/v1/requests/" + h.ID,
 		},
 	})
 }
 
+// turnFault is the fault of a turn that was accepted and failed. Whatever kind
+// of trouble it met inside, to its caller it is a failed turn, unless the fault
+// has a name of its own (reference runtime.md 3.3).
+func turnFault(c echo.Context, err error) error {
+	f := fault.From(err)
+	if f.Name != "" || c.Request().Context().Err() != nil {
+		return err
+	}
+	failed := fault.Wrap(fault.Failed, "", f.Message, err)
+	failed.Data = f.Data
+	return failed
+}
+
 // readChat reads everything a chat request says. Either the turn to begin or
 // the stream to continue is returned.
-func (a *api) readChat(c echo.Context, who *caller) (*TurnRequest, *resumption, error) {
+func (a *api) readChat(c echo.Context, who *caller) (*turn.Request, *resumption, error) {
 	body, err := httpx.ReadBody(c, httpx.MaxFormationBody)
 	if err != nil {
 		return nil, nil, err
@@ -138,15 +161,15 @@ func (a *api) readChat(c echo.Context, who *caller) (*TurnRequest, *resumption, 
 	return req, nil, nil
 }
 
-func (a *api) turnRequest(c echo.Context, who *caller, in *chatBody) *TurnRequest {
+func (a *api) turnRequest(c echo.Context, who *caller, in *chatBody) *turn.Request {
 	if in.RequestID != "" {
 		httpx.SetRequestID(c, in.RequestID)
 	}
-	return &TurnRequest{
+	return &turn.Request{
 		ID: httpx.RequestID(c), UserID: who.user, SessionID: in.SessionID, AgentID: in.AgentID,
-		GroupID: in.GroupID, Message: *in.Message, Mode: in.mode(a.cfg.Formation.Async.Mode),
+		Message: *in.Message, Mode: in.mode(),
 		Stream: a.wantsStream(c, in), OnDisconnect: in.OnDisconnect, Route: chatRoute,
-		ThresholdSeconds: in.ThresholdSeconds,
+		Threshold: in.threshold(),
 	}
 }
 
@@ -185,18 +208,25 @@ func stringOrNil(s string) *string {
 	return &s
 }
 
-// mode returns how the turn is to be processed; formation is the default.
-func (in *chatBody) mode(formation string) string {
+// mode returns how the turn is to be processed, "" for the formation's way.
+func (in *chatBody) mode() string {
 	switch {
 	case in.UseAsync != nil && *in.UseAsync:
-		return manifest.ModeAsync
+		return turn.Async
 	case in.Mode != "":
 		return in.Mode
 	case in.UseAsync != nil:
-		return manifest.ModeSync
-	case formation == "":
-		return manifest.ModeAuto
+		return turn.Sync
 	default:
-		return formation
+		return ""
 	}
+}
+
+// threshold returns the caller's own threshold, nil for the formation's.
+func (in *chatBody) threshold() *time.Duration {
+	if in.ThresholdSeconds == nil {
+		return nil
+	}
+	d := time.Duration(*in.ThresholdSeconds * float64(time.Second))
+	return &d
 }

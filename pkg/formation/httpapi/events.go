@@ -8,7 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/agentformation/service/pkg/fault"
-	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/httpx"
 )
 
@@ -32,22 +32,26 @@ func (a *api) followRequest(c echo.Context, who caller) error {
 		return err
 	}
 	mark := streamMark{SessionID: httpx.Param(c, "session"), RequestID: httpx.Param(c, "request")}
-	t, err := a.cfg.Turns.Find(c.Request().Context(), who.user, mark.RequestID, who.admin)
+	ctx := c.Request().Context()
+	h, err := a.cfg.Turns.Find(ctx, who.user, mark.RequestID, who.admin)
+	if err == nil {
+		err = a.checkStreams(ctx, mark.RequestID)
+	}
 	switch {
 	case err != nil && fault.KindOf(err) != fault.NotFound && fault.KindOf(err) != fault.Forbidden:
 		return err
-	case err != nil || t.Info().SessionID != mark.SessionID:
+	case err != nil || h.SessionID != mark.SessionID:
 		return refuseStream(c)
 	}
 	httpx.SetRequestID(c, mark.RequestID)
-	return a.streamRequest(c, t, after, mark)
+	return a.streamRequest(c, h, after, mark)
 }
 
-func (a *api) streamRequest(c echo.Context, t Turn, after uint64, mark streamMark) error {
+func (a *api) streamRequest(c echo.Context, t follower, after uint64, mark streamMark) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), maxSubscription)
 	defer cancel()
 	last := ""
-	s := openStream(c, cancel, func(sse *httpx.SSE, f *request.Frame) error {
+	s := openStream(c, cancel, func(sse *httpx.SSE, f *turn.Frame) error {
 		if f.Event == "done" {
 			last = frameID(f)
 			return nil
@@ -59,14 +63,14 @@ func (a *api) streamRequest(c echo.Context, t Turn, after uint64, mark streamMar
 		return nil //nolint:nilerr // The client left.
 	}
 	err := t.Frames(ctx, after, s.emit)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil || (err == nil && t.Stopped()):
+	case err != nil:
 		a.cfg.Log.Error().Err(err).Str("request_id", mark.RequestID).Msg("follow turn")
-		return s.finish(func(sse *httpx.SSE) error { return sse.FrameNoFlush("error", "", errorFrame(err)) })
+		s.finish(func(sse *httpx.SSE) error { return sse.FrameNoFlush("error", "", errorFrame(err)) })
+	default:
+		_ = s.mark(mark, "stream_completed", last) // a client that left misses nothing
 	}
-	_ = s.mark(mark, "stream_completed", last) // a client that left misses nothing
 	return nil
 }
 

@@ -69,7 +69,7 @@ func (a *api) getRequest(c echo.Context, who caller) error {
 	id := httpx.Param(c, "id")
 	r, err := a.cfg.Requests.Get(c.Request().Context(), id)
 	switch {
-	case fault.KindOf(err) == fault.NotFound && err != nil:
+	case err != nil && fault.KindOf(err) == fault.NotFound:
 		return fault.Wrap(fault.NotFound, "REQUEST_NOT_FOUND", "No request with id '"+clip(id)+"'", err)
 	case err != nil:
 		return err

@@ -48,16 +48,14 @@ type memoryStats struct {
 	UsageMB   float64 `json:"memory_usage_mb"`   // all memory the Go runtime holds
 }
 
+// requestStats counts turns since the process started.
 type requestStats struct {
-	Total  int `json:"total"`
-	Active int `json:"active"`
+	Total  int64 `json:"total"`
+	Active int64 `json:"active"`
 }
 
 func (a *api) status(c echo.Context, _ caller) error {
-	total, active, err := a.cfg.Requests.Count(c.Request().Context())
-	if err != nil {
-		return err
-	}
+	total, active := a.cfg.Turns.Counts()
 	f := a.cfg.Formation
 	up := a.cfg.Now().Sub(a.cfg.Started)
 	return a.reply(c, objectStatus, typeStatus, &statusDocument{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/httpx"
 )
 
@@ -50,7 +51,7 @@ func lastEventID(c echo.Context) (id uint64, given bool, err error) {
 	if text == "" {
 		return 0, false, nil
 	}
-	if id, err = strconv.ParseUint(text, 10, 64); err != nil {
+	if id, err = strconv.ParseUint(text, 10, 63); err != nil {
 		return 0, false, fault.New(fault.Invalid, "", "Last-Event-ID must be the decimal id of a received frame")
 	}
 	return id, true, nil
@@ -59,12 +60,17 @@ func lastEventID(c echo.Context) (id uint64, given bool, err error) {
 // resumeChat continues a stream after the frame that the client saw last.
 func (a *api) resumeChat(c echo.Context, who caller, r *resumption) error {
 	ctx := c.Request().Context()
-	var t Turn
+	var h *turn.Handle
 	var err error
 	if r.requestID != "" {
-		t, err = a.cfg.Turns.Find(ctx, who.user, r.requestID, who.admin)
+		h, err = a.cfg.Turns.Find(ctx, who.user, r.requestID, who.admin)
 	} else {
-		t, err = a.cfg.Turns.FindKey(ctx, who.user, chatRoute, r.key)
+		h, err = a.cfg.Turns.FindKey(ctx, turn.Request{
+			Route: chatRoute, UserID: who.user, Stream: true, IdempotencyKey: r.key,
+		})
+	}
+	if err == nil {
+		err = a.checkStreams(ctx, h.ID)
 	}
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
@@ -72,17 +78,26 @@ func (a *api) resumeChat(c echo.Context, who caller, r *resumption) error {
 		}
 		return err
 	}
-	httpx.SetRequestID(c, t.Info().ID)
-	return a.streamChat(c, t, r.after)
+	httpx.SetRequestID(c, h.ID)
+	return a.streamChat(c, h, h.ID, r.after)
+}
+
+// checkStreams fails with NotFound for a request that has no stream.
+func (a *api) checkStreams(ctx context.Context, id string) error {
+	r, err := a.cfg.Requests.Get(ctx, id)
+	if err == nil && r.Mode != request.ModeStream {
+		err = fault.New(fault.NotFound, "", "the request has no stream")
+	}
+	return err
 }
 
 // streamChat sends the frames of a turn after an id in the form of the chat
 // route: token frames wrapped, done always last.
-func (a *api) streamChat(c echo.Context, t Turn, after uint64) error {
+func (a *api) streamChat(c echo.Context, t follower, id string, after uint64) error {
 	ctx, cancel := context.WithCancel(c.Request().Context())
 	defer cancel()
 	done := false
-	s := openStream(c, cancel, func(sse *httpx.SSE, f *request.Frame) error {
+	s := openStream(c, cancel, func(sse *httpx.SSE, f *turn.Frame) error {
 		done = f.Event == "done"
 		if f.Event == "" {
 			return sse.FrameNoFlush("", frameID(f), tokenOpen, f.Data, tokenClose)
@@ -91,18 +106,21 @@ func (a *api) streamChat(c echo.Context, t Turn, after uint64) error {
 	})
 	defer s.close()
 	err := t.Frames(ctx, after, s.emit)
-	if ctx.Err() != nil || done {
+	// A client that left is told nothing. Neither is one whose turn goes on in
+	// the next process: done would say that there is nothing to come back for.
+	if ctx.Err() != nil || done || (err == nil && t.Stopped()) {
 		return nil
 	}
-	return s.finish(func(sse *httpx.SSE) error {
+	s.finish(func(sse *httpx.SSE) error {
 		if err != nil {
-			a.cfg.Log.Error().Err(err).Str("request_id", t.Info().ID).Msg("follow turn")
+			a.cfg.Log.Error().Err(err).Str("request_id", id).Msg("follow turn")
 			if err := sse.FrameNoFlush("error", "", errorFrame(err)); err != nil {
 				return err
 			}
 		}
 		return sse.FrameNoFlush("done", "", doneFrame)
 	})
+	return nil
 }
 
 // Parts of frames that are the same each time.
@@ -112,7 +130,7 @@ var (
 	doneFrame  = []byte(`{"finished":true}`)
 )
 
-func frameID(f *request.Frame) string {
+func frameID(f *turn.Frame) string {
 	if f.ID == 0 {
 		return ""
 	}
@@ -143,7 +161,7 @@ func errorFrame(err error) []byte {
 // come from the goroutine of the request, comments from a timer's; the lock
 // keeps them apart and keeps the timer away from a finished response.
 type stream struct {
-	write  func(*httpx.SSE, *request.Frame) error
+	write  func(*httpx.SSE, *turn.Frame) error
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
@@ -154,7 +172,7 @@ type stream struct {
 
 // openStream begins a response of events. cancel ends the subscription when
 // the client cannot be written to.
-func openStream(c echo.Context, cancel context.CancelFunc, write func(*httpx.SSE, *request.Frame) error) *stream {
+func openStream(c echo.Context, cancel context.CancelFunc, write func(*httpx.SSE, *turn.Frame) error) *stream {
 	s := &stream{write: write, cancel: cancel, sse: httpx.OpenSSE(c)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +182,7 @@ func openStream(c echo.Context, cancel context.CancelFunc, write func(*httpx.SSE
 }
 
 // emit sends a batch of frames with one write.
-func (s *stream) emit(frames []request.Frame) error {
+func (s *stream) emit(frames []turn.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range frames {
@@ -176,15 +194,14 @@ func (s *stream) emit(frames []request.Frame) error {
 	return s.sse.Flush()
 }
 
-// finish sends what write appends as the last batch.
-func (s *stream) finish(write func(*httpx.SSE) error) error {
+// finish sends what write appends as the last batch. When that fails the client
+// has left, and there is nobody to tell.
+func (s *stream) finish(write func(*httpx.SSE) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := write(s.sse); err != nil {
-		return nil //nolint:nilerr // The client left; the response has begun and there is nobody to tell.
+	if write(s.sse) == nil {
+		_ = s.sse.Flush()
 	}
-	_ = s.sse.Flush() // as above
-	return nil
 }
 
 // tick runs after a silence.

@@ -2,80 +2,58 @@ package httpapi
 
 import (
 	"context"
-	"time"
 
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/memory"
 	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/turn"
 )
 
-// Turns is what the chat routes need of the turn engine.
+// Turns is what the routes need of the turn engine; *turn.Service satisfies it.
 type Turns interface {
 	// Begin accepts a turn durably, or joins or replays the one that its
-	// idempotency key names. Faults: AGENT_NOT_FOUND, CONFLICT, SYSTEM_OVERLOAD.
-	Begin(ctx context.Context, r TurnRequest) (Turn, error)
+	// idempotency key names. Faults: AGENT_NOT_FOUND, CONFLICT.
+	Begin(ctx context.Context, r turn.Request) (*turn.Handle, error)
 	// Find returns an existing turn to follow. The fault is NotFound, and
 	// Forbidden for another user's unless admin.
-	Find(ctx context.Context, userID, requestID string, admin bool) (Turn, error)
-	// FindKey returns the streaming turn that ran under an idempotency key of
-	// the route; the fault is NotFound.
-	FindKey(ctx context.Context, userID, route, key string) (Turn, error)
+	Find(ctx context.Context, userID, requestID string, admin bool) (*turn.Handle, error)
+	// FindKey returns the turn that ran under an idempotency key; the fault is
+	// NotFound.
+	FindKey(ctx context.Context, r turn.Request) (*turn.Handle, error)
 	// Cancel ends a turn and says how: cooperative or immediate. Faults:
 	// NotFound, Forbidden, OPERATION_FAILED when it has ended otherwise.
 	Cancel(ctx context.Context, userID, requestID string, admin bool) (cancellation string, err error)
+	// Counts returns how many turns were accepted since the start and how many
+	// are open.
+	Counts() (total, active int64)
 }
 
-// TurnRequest is a chat message as the turn engine takes it.
-type TurnRequest struct {
-	ID, UserID, SessionID, AgentID, GroupID, Message string
-
-	Mode           string // manifest.ModeAuto, ModeSync or ModeAsync
-	Stream         bool
-	OnDisconnect   string // "" for the formation's, continue, cancel
-	IdempotencyKey string
-	Route          string   // scope of the key
-	BodyHash       [32]byte // canonical body, with a key only
-	// ThresholdSeconds overrides the estimate above which an auto turn goes on
-	// in the background.
-	ThresholdSeconds *float64
-}
-
-// Turn is a turn that was accepted or found.
-type Turn interface {
-	Info() TurnInfo
-	// Wait returns the result; the error is the turn's fault, or that of ctx.
-	Wait(ctx context.Context) (*Reply, error)
+// follower is a turn whose frames are read; *turn.Handle satisfies it.
+type follower interface {
 	// Frames calls emit with the stored frames above after and then the live
-	// ones, in order, until the turn has ended. ctx ends the subscription only.
-	Frames(ctx context.Context, after uint64, emit func([]request.Frame) error) error
-}
-
-// TurnInfo names a turn.
-type TurnInfo struct {
-	ID, UserID, SessionID string
-	Async                 bool      // goes on in the background: answer 202
-	AcceptedAt            time.Time // of the first acceptance
-}
-
-// Reply is the result of a turn.
-type Reply struct {
-	RequestID, UserID, SessionID string
-	Response, Agent, Model       string
-	Status, ProcessingMode       string
-	Usage                        chat.Usage
-	CompletedAt                  time.Time
+	// ones, in order, until the turn has ended. ctx ends the reading only.
+	Frames(ctx context.Context, after uint64, emit func([]turn.Frame) error) error
+	// Stopped tells that the process stops and the turn goes on in the next.
+	Stopped() bool
 }
 
 // Requests reads request records; request.Reader satisfies it.
 type Requests interface {
 	Get(ctx context.Context, id string) (*request.Record, error)
+	// List returns the newest records of a user, of all users for "".
 	List(ctx context.Context, userID string) ([]request.Record, error)
-	Count(ctx context.Context) (total, active int, err error)
 }
 
-// Sessions reads sessions and transcripts; memory.Memory satisfies it.
+// Sessions reads sessions and transcripts; *memory.Memory satisfies it.
 type Sessions interface {
 	Sessions(ctx context.Context, userID string, activeOnly bool, limit int) ([]memory.Session, bool, error)
 	Session(ctx context.Context, userID, sessionID string) (memory.Session, error)
 	Messages(ctx context.Context, q memory.MessageQuery) ([]chat.StoredMessage, bool, error)
 }
+
+var (
+	_ Turns    = (*turn.Service)(nil)
+	_ follower = (*turn.Handle)(nil)
+	_ Requests = request.Reader{}
+	_ Sessions = (*memory.Memory)(nil)
+)

@@ -35,6 +35,11 @@ const (
 	pollInterval  = 2 * time.Second
 	fetchCooldown = 5 * time.Millisecond // River's lowest is 1 ms
 	stopTimeout   = 5 * time.Second
+	// The engine deadlocks when it is stopped while it is being elected
+	// (internal/leadership/elector.go: a send under the mutex that the leaving
+	// reader wants). Election is the first thing it does, so a stop waits until
+	// this long after the start.
+	settleTime = 500 * time.Millisecond
 )
 
 // Job is one run of a job.
@@ -149,6 +154,10 @@ func (q *Queue) ReleaseOrphans(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("release jobs of dead launches: %w", err)
 		}
+		// A dead leader would keep its office until its term ends.
+		if _, err := tx.Exec(`DELETE FROM river_leader WHERE leader_id IN (SELECT id FROM launches WHERE fenced_at IS NOT NULL)`); err != nil {
+			return fmt.Errorf("release the leadership of dead launches: %w", err)
+		}
 		return nil
 	})
 }
@@ -161,11 +170,14 @@ func (q *Queue) Run(ctx context.Context) error {
 	if err := q.client.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("start job engine: %w", err)
 	}
+	settled := time.NewTimer(settleTime)
+	defer settled.Stop()
 	select {
 	case <-ctx.Done():
 	case <-q.fenced:
 		q.cfg.Log.Warn().Msg("a newer launch has taken over; no more jobs are fetched")
 	}
+	<-settled.C
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := q.client.StopAndCancel(stopCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) {

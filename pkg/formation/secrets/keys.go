@@ -31,6 +31,8 @@ const (
 type Keys struct {
 	Admin  Value
 	Client Value
+	// Generated tells that a key was made by this call, for the audit.
+	Generated bool
 }
 
 // storedKeys is the keys file. `supervisor keys show` reads it too.
@@ -56,7 +58,8 @@ func LoadKeys(stateDir string, server manifest.Server, resolve manifest.Resolver
 	if !keys.Admin.Empty() && !keys.Client.Empty() {
 		return keys, nil
 	}
-	return keys, fill(filepath.Join(stateDir, keysFile), &keys)
+	err = fill(filepath.Join(stateDir, keysFile), &keys)
+	return keys, err
 }
 
 // written returns the key that the manifest names, empty when it names none.
@@ -91,6 +94,7 @@ func fill(path string, keys *Keys) error {
 	if err := writeKeys(path, stored); err != nil {
 		return fmt.Errorf("keep generated keys: %w", err)
 	}
+	keys.Generated = true
 	return nil
 }
 

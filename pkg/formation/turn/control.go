@@ -153,8 +153,11 @@ func (s *Service) resume(ctx context.Context, t *live) error {
 	}
 	go func() {
 		defer s.leave(t)
-		s.end(t, chat.Answer{}, fault.Errorf(fault.Failed, "",
-			"the turn was interrupted %d times by the end of its process and is given up", t.rec.Attempt-1))
+		f := fault.Errorf(fault.Failed, "", "the turn was interrupted %d times by the end of its process and is given up", t.rec.Attempt-1)
+		s.end(t, chat.Answer{}, f)
+		if s.cfg.Alert != nil {
+			s.cfg.Alert(context.WithoutCancel(t.ctx), Alert{Action: "turn.given_up", Message: "request " + t.rec.ID + ": " + f.Message})
+		}
 	}()
 	return nil
 }

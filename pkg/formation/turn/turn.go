@@ -74,7 +74,15 @@ type Config struct {
 	// CancelGrace is how long a turn that is to end with its last reader waits
 	// for one to come back; 0 means 5 s (reference runtime.md 5.2).
 	CancelGrace time.Duration
-	Log         zerolog.Logger
+	// Alert tells an operator what should not happen; nil tells nobody.
+	Alert func(context.Context, Alert)
+	Log   zerolog.Logger
+}
+
+// Alert is something an operator should see.
+type Alert struct {
+	Action  string // "turn.given_up"
+	Message string
 }
 
 // Service runs turns. It is safe for concurrent use.

@@ -42,35 +42,33 @@ func repair(b []byte, final bool) (text string, tail []byte) {
 			b = b[size:]
 			continue
 		}
-		r, size := broken(b)
-		if size == 0 && !final {
+		r, size, open := broken(b)
+		if open && !final {
 			return string(out), b
 		}
 		out = utf8.AppendRune(out, r)
-		b = b[max(size, 1):]
+		b = b[size:]
 	}
 	return string(out), nil
 }
 
-// broken reads the bytes at the start of b that are not valid UTF-8; size 0
-// means that more bytes may make them valid.
-func broken(b []byte) (r rune, size int) {
+// broken reads the bytes at the start of b that are not valid UTF-8; open means
+// that more bytes may make them valid.
+func broken(b []byte) (r rune, size int, open bool) {
 	high, ok := half(b)
 	switch {
-	case !ok && !utf8.FullRune(b):
-		return utf8.RuneError, 0
 	case !ok:
-		return utf8.RuneError, 1
+		return utf8.RuneError, 1, !utf8.FullRune(b)
 	case high >= 0xDC00: // a low half without its high one
-		return utf8.RuneError, 3
+		return utf8.RuneError, 3, false
 	case len(b) == 3:
-		return utf8.RuneError, 0
+		return utf8.RuneError, 3, true
 	}
 	low, ok := half(b[3:])
 	if joined := utf16.DecodeRune(high, low); ok && joined != utf8.RuneError {
-		return joined, 6
+		return joined, 6, false
 	}
-	return utf8.RuneError, 3
+	return utf8.RuneError, 3, false
 }
 
 // half decodes one half of a surrogate pair that was written as if it were a rune.
