@@ -14,6 +14,8 @@ type peers struct {
 	first time.Duration // how long to wait for the very first one
 	gap   time.Duration // how long to be without one later; 0 is for ever
 	alone chan struct{} // closed once
+	begun func()        // called once, before the first connection is served; may be nil
+	once  sync.Once     // guards begun
 
 	mu    sync.Mutex // guards what follows
 	count int
@@ -23,8 +25,8 @@ type peers struct {
 
 var _ stats.Handler = (*peers)(nil)
 
-func newPeers(first, gap time.Duration) *peers {
-	p := &peers{first: first, gap: gap, alone: make(chan struct{})}
+func newPeers(first, gap time.Duration, begun func()) *peers {
+	p := &peers{first: first, gap: gap, begun: begun, alone: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wait(first)
@@ -67,6 +69,9 @@ func (p *peers) rest() {
 
 // HandleConn implements stats.Handler.
 func (p *peers) HandleConn(_ context.Context, s stats.ConnStats) {
+	if p.begun != nil {
+		p.once.Do(p.begun)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch s.(type) {

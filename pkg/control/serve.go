@@ -45,9 +45,8 @@ func (in *Inherited) ServeOptions(log zerolog.Logger) ServeOptions {
 // told to stop has drained: an orphan un-listens the port for every holder, one
 // that got a signal leaves the port to its successor.
 //
-// Serve writes the handshake line to standard output. Nothing may be printed
-// there or through os.Stderr afterwards: go-plugin makes pipes of both, which
-// block when no supervisor reads them. (Descriptor 2 itself is a file.)
+// Serve writes the handshake line to standard output, which nothing else may be
+// printed to before. Afterwards os.Stdout and os.Stderr are both descriptor 2.
 func Serve(ctx context.Context, f Formation, opts ServeOptions) error {
 	pair, err := loadTLS(opts.RunDir)
 	if err != nil {
@@ -61,7 +60,7 @@ func Serve(ctx context.Context, f Formation, opts ServeOptions) error {
 	c := &served{
 		opts:  opts,
 		rpc:   newServer(life, f),
-		peers: newPeers(firstPeerTimeout, opts.OrphanTimeout),
+		peers: newPeers(firstPeerTimeout, opts.OrphanTimeout, keepStderr(os.Stderr)),
 		ready: make(chan *grpc.Server, 1),
 		gone:  make(chan struct{}),
 		end:   end,
@@ -78,6 +77,14 @@ func Serve(ctx context.Context, f Formation, opts ServeOptions) error {
 	})
 	close(c.gone)
 	return <-ended
+}
+
+// keepStderr returns a function that undoes what go-plugin does to the standard
+// streams: it makes pipes of them that block as soon as no supervisor reads, and
+// a last word written there is lost. It runs at the first connection, which
+// go-plugin accepts after its own change.
+func keepStderr(stderr *os.File) func() {
+	return func() { os.Stdout, os.Stderr = stderr, stderr }
 }
 
 // served is the state of one Serve.

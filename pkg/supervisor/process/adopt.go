@@ -12,8 +12,8 @@ import (
 	"github.com/agentformation/service/pkg/fault"
 )
 
-// adoptTimeout bounds the questions to a child that may hang.
-const adoptTimeout = 10 * time.Second
+// leftoverTimeout is how long a killed leftover may take to be gone.
+const leftoverTimeout = 10 * time.Second
 
 // find takes the child that an earlier supervisor left, or returns nil. Every
 // other process of the run directory's records is ended if it is proven ours.
@@ -81,7 +81,7 @@ func (m *Manager) attach(ctx context.Context, spec Spec, r record) (*child, erro
 	}
 	p.watch()
 	c := &child{spec: spec, rec: r, proc: p, adopted: true, oomBefore: oomKills()}
-	if err := c.reattach(ctx); err != nil {
+	if err := c.reattach(ctx, m.cfg.HealthTimeout); err != nil {
 		c.detach()
 		return nil, err
 	}
@@ -91,8 +91,9 @@ func (m *Manager) attach(ctx context.Context, spec Spec, r record) (*child, erro
 	return c, nil
 }
 
-func (c *child) reattach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
+// reattach connects and asks; a child that hangs has limit to answer.
+func (c *child) reattach(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	conn, err := control.Reattach(ctx, c.spec.RunDir, c.rec.Socket, func() (runner.AttachedRunner, error) {
 		return &attached{proc: c.proc}, nil
@@ -150,7 +151,7 @@ func (m *Manager) endLeftover(r record) {
 	m.log.Warn().Int("pid", r.PID).Str("launch", r.LaunchID).Msg("killing a leftover child")
 	p.watch()
 	err = p.signalGroup(unix.SIGKILL)
-	if err == nil && p.awaitDeath(adoptTimeout) {
+	if err == nil && p.awaitDeath(leftoverTimeout) {
 		return
 	}
 	p.detach()

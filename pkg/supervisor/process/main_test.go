@@ -1,0 +1,209 @@
+package process_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/agentformation/service/pkg/control"
+	"github.com/agentformation/service/pkg/fault"
+)
+
+// modeEnv makes this test binary a child (or an earlier supervisor) instead.
+const modeEnv = "PROCESS_TEST_MODE"
+
+// TestMain runs the tests, or plays the part that modeEnv names.
+func TestMain(m *testing.M) {
+	switch mode := os.Getenv(modeEnv); mode {
+	case "":
+		os.Setenv("SECRET_OF_THE_SUPERVISOR", "must not reach a child")
+		goleak.VerifyTestMain(m)
+	case "supervisor":
+		os.Exit(earlierSupervisor())
+	default:
+		os.Exit(childMain(mode))
+	}
+}
+
+// childMain is the main of a child whose behaviour depends on mode and on marker
+// files in its state directory (see marked).
+func childMain(mode string) int {
+	in, err := control.Inherit()
+	if err != nil || in == nil {
+		fmt.Fprintln(os.Stderr, "inherit:", in, err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	f := &formation{mode: mode, in: in, started: time.Now()}
+	if mode == "deaf" {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	if mode == "panic-at-start" {
+		for i := range 30 {
+			fmt.Fprintf(os.Stderr, "line %d\n", i)
+		}
+		var nothing *formation
+		_ = nothing.mode
+	}
+	if err := control.Serve(ctx, f, in.ServeOptions(zerolog.New(in.Log))); err != nil {
+		fmt.Fprintln(os.Stderr, "serve:", err)
+		return 1
+	}
+	return 0
+}
+
+// formation is the scripted child.
+type formation struct {
+	mode    string
+	in      *control.Inherited
+	started time.Time
+	state   string
+	fence   []string
+	serving atomic.Bool
+	frozen  atomic.Bool
+	beats   atomic.Uint64
+	http    *http.Server
+	close   func() error
+}
+
+// marked tells whether the test has put a marker file into the state directory.
+func (f *formation) marked(name string) bool {
+	_, err := os.Stat(filepath.Join(f.state, name))
+	return err == nil
+}
+
+func (f *formation) Hello(_ context.Context, req control.HelloRequest) (control.Hello, error) {
+	if err := f.in.CheckHello(req); err != nil {
+		return control.Hello{}, err
+	}
+	return control.Hello{
+		FormationID: f.in.FormationID, LaunchID: f.in.LaunchID, Build: "test", PID: os.Getpid(),
+		StartedAt: f.started, Serving: f.serving.Load(), ControlVersion: control.Version,
+	}, nil
+}
+
+func (f *formation) Load(ctx context.Context, req control.LoadRequest, progress func(string)) (control.Loaded, error) {
+	f.state, f.fence = req.StateDir, req.Fence
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	switch {
+	case f.mode == "secrets":
+		return control.Loaded{}, fault.New(fault.Invalid, "SecretsError", "secret API_KEY is missing").With("missing", []any{"API_KEY"})
+	case f.mode == "exit-in-load" || f.marked("crash"):
+		fmt.Fprintln(os.Stderr, "the disk is on fire")
+		os.Exit(7)
+	case f.mode == "stuck" || f.mode == "deaf-stuck":
+		<-ctx.Done()
+		return control.Loaded{}, ctx.Err()
+	case f.mode == "slow":
+		for i := range 30 {
+			progress("step " + strconv.Itoa(i))
+			for range 4 {
+				<-tick.C
+			}
+		}
+	}
+	for f.marked("wait") {
+		progress("waiting")
+		<-tick.C
+	}
+	return control.Loaded{Warnings: []string{"formation.afs:1:1: a warning"}, Agents: 2}, nil
+}
+
+func (f *formation) Serve(context.Context) error {
+	l, err := control.Listener()
+	if err != nil {
+		return err
+	}
+	f.http = &http.Server{Handler: f.routes()}
+	f.close = l.Close
+	go f.http.Serve(l)
+	f.serving.Store(true)
+	return nil
+}
+
+func (f *formation) Health(context.Context) (control.Health, error) {
+	if !f.frozen.Load() {
+		f.beats.Add(1)
+	}
+	return control.Health{Ready: true, Serving: f.serving.Load(), Heartbeat: f.beats.Load()}, nil
+}
+
+func (f *formation) Status(context.Context) (control.Status, error) {
+	return control.Status{FormationID: f.in.FormationID, Agents: 2, Uptime: time.Since(f.started)}, nil
+}
+
+func (f *formation) Drain(ctx context.Context, req control.DrainRequest) (control.Drained, error) {
+	if f.mode == "deaf" {
+		<-make(chan struct{})
+	}
+	if req.CloseSocket {
+		if err := control.ShutdownListener(); err != nil {
+			return control.Drained{}, err
+		}
+	}
+	if f.close == nil {
+		return control.Drained{}, nil
+	}
+	f.close()
+	return control.Drained{}, f.http.Shutdown(ctx)
+}
+
+func (f *formation) Stop(context.Context) error { return nil }
+
+func (f *formation) Records(ctx context.Context, _ uint64, _ func(control.Record) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (f *formation) routes() http.Handler {
+	mux := http.NewServeMux()
+	say := func(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format, args...) }
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { say(w, "%d", os.Getpid()) })
+	mux.HandleFunc("/env", func(w http.ResponseWriter, _ *http.Request) {
+		env := os.Environ()
+		slices.Sort(env)
+		say(w, "%s", strings.Join(env, "\n"))
+	})
+	mux.HandleFunc("/fence", func(w http.ResponseWriter, _ *http.Request) { say(w, "%s", strings.Join(f.fence, " ")) })
+	mux.HandleFunc("/freeze", func(http.ResponseWriter, *http.Request) { f.frozen.Store(true) })
+	mux.HandleFunc("/flags", func(w http.ResponseWriter, _ *http.Request) {
+		flags, err := unix.FcntlInt(control.FDListener, unix.F_GETFL, 0)
+		cloexec, err2 := unix.FcntlInt(control.FDListener, unix.F_GETFD, 0)
+		say(w, "nonblock=%v cloexec=%v %v %v", flags&unix.O_NONBLOCK != 0, cloexec&unix.FD_CLOEXEC != 0, err, err2)
+	})
+	mux.HandleFunc("/stdin", func(w http.ResponseWriter, _ *http.Request) {
+		target, err := os.Readlink("/proc/self/fd/0")
+		say(w, "%s %v", target, err)
+	})
+	mux.HandleFunc("/log", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(f.in.Log, "a record")
+		fmt.Fprintln(os.NewFile(2, "stderr"), "an error")
+	})
+	mux.HandleFunc("/tool", func(w http.ResponseWriter, _ *http.Request) {
+		tool := exec.Command("sleep", "600")
+		if err := tool.Start(); err != nil {
+			say(w, "%v", err)
+			return
+		}
+		say(w, "%d", tool.Process.Pid)
+	})
+	return mux
+}
