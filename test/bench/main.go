@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -59,6 +60,7 @@ func run(ctx context.Context, args []string) error {
 	long := flags.Bool("full", false, "measure longer")
 	soak := flags.Duration("soak", 0, "load one formation for this `time` and watch it, instead of measuring")
 	bin := flags.String("bin", "bin", "`directory` of the built programs")
+	parts := flags.String("parts", "chat,starts,fleet", "comma-separated `list` of what to measure; less than all is not saved")
 	out := flags.String("out", filepath.Join("test", "bench", "RESULTS.md"), "`file` for the results; \"\" writes none")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -79,34 +81,39 @@ func run(ctx context.Context, args []string) error {
 	if *soak > 0 {
 		return runSoak(ctx, p, dir, *soak)
 	}
-	r, err := measure(ctx, p, dir)
+	r, err := measure(ctx, p, dir, strings.Split(*parts, ","))
 	if err != nil {
 		return err
 	}
-	if err := r.write(os.Stdout); err != nil || *out == "" {
+	if err := r.write(os.Stdout); err != nil || *out == "" || *parts != flags.Lookup("parts").DefValue {
 		return err
 	}
 	return r.save(*out)
 }
 
-// measure runs every part of the plan; each starts and stops what it needs.
-func measure(ctx context.Context, p plan, dir string) (*report, error) {
-	begin := time.Now()
+// part measures one thing into the report; it starts and stops what it needs
+// in a directory of its own.
+type part func(ctx context.Context, p plan, dir, model string, r *report) error
+
+var allParts = map[string]part{"chat": measureChat, "starts": measureStarts, "fleet": measureFleet}
+
+// measure runs the named parts with one model server.
+func measure(ctx context.Context, p plan, dir string, parts []string) (*report, error) {
+	r := &report{plan: p, begin: time.Now()}
 	model, err := startModel(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer model.stop()
-	r := &report{plan: p, begin: begin}
-	if err := measureChat(ctx, p, filepath.Join(dir, "chat"), model.addr, r); err != nil {
-		return nil, fmt.Errorf("measure chat: %w", err)
+	for _, name := range parts {
+		run, ok := allParts[name]
+		if !ok {
+			return nil, fmt.Errorf("there is no part %q; the parts are chat, starts and fleet", name)
+		}
+		if err := run(ctx, p, filepath.Join(dir, name), model.addr, r); err != nil {
+			return nil, fmt.Errorf("measure %s: %w", name, err)
+		}
 	}
-	if err := measureStarts(ctx, p, filepath.Join(dir, "starts"), model.addr, r); err != nil {
-		return nil, fmt.Errorf("measure starts: %w", err)
-	}
-	if err := measureFleet(ctx, p, filepath.Join(dir, "fleet"), model.addr, r); err != nil {
-		return nil, fmt.Errorf("measure the fleet: %w", err)
-	}
-	r.took = time.Since(begin)
+	r.took = time.Since(r.begin)
 	return r, nil
 }

@@ -88,6 +88,9 @@ func (r *report) writeRest(b *strings.Builder) {
 	line("SIGKILL to next answer, supervised", r.starts.killed, nil, 0)
 	_ = w.Flush() // a Builder takes everything
 
+	if len(r.idle.children) == 0 {
+		return
+	}
 	w = tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\n\tPSS\tprivate\tlimit PSS\tratio\taim\t")
 	c := r.idle.child()
