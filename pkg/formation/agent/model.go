@@ -14,12 +14,47 @@ import (
 // partBreak stands between the texts of two model steps in one answer.
 const partBreak = "\n\n"
 
-// modelReply is a finished model step, as it is journalled.
+// modelReply is a finished model step.
 type modelReply struct {
-	Text  string          `json:"text"`
-	Calls []chat.ToolCall `json:"calls,omitempty"`
-	Usage chat.Usage      `json:"usage"`
-	Model string          `json:"model"`
+	Text  string
+	Calls []chat.ToolCall
+	Usage chat.Usage
+	Model string
+}
+
+// storedReply is a model step in the journal. Arguments are kept as text: a
+// model may have written what is no JSON.
+type storedReply struct {
+	Text  string       `json:"text"`
+	Calls []storedCall `json:"calls"`
+	Usage chat.Usage   `json:"usage"`
+	Model string       `json:"model"`
+}
+
+type storedCall struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Args string `json:"args"`
+}
+
+func (m modelReply) encode() ([]byte, error) {
+	s := storedReply{Text: m.Text, Usage: m.Usage, Model: m.Model}
+	for _, c := range m.Calls {
+		s.Calls = append(s.Calls, storedCall{ID: c.ID, Name: c.Name, Args: string(c.Args)})
+	}
+	return json.Marshal(s)
+}
+
+func decodeReply(payload []byte) (modelReply, error) {
+	var s storedReply
+	if err := json.Unmarshal(payload, &s); err != nil {
+		return modelReply{}, err
+	}
+	m := modelReply{Text: s.Text, Usage: s.Usage, Model: s.Model}
+	for _, c := range s.Calls {
+		m.Calls = append(m.Calls, chat.ToolCall{ID: c.ID, Name: c.Name, Args: json.RawMessage(c.Args)})
+	}
+	return m, nil
 }
 
 // modelStep asks the model once. A step that asks for tools is journalled
@@ -39,7 +74,7 @@ func (r *run) modelStep(ctx context.Context) (modelReply, error) {
 		return modelReply{}, err
 	}
 	if !done && len(reply.Calls) > 0 {
-		payload, err := json.Marshal(reply)
+		payload, err := reply.encode()
 		if err != nil {
 			return modelReply{}, fmt.Errorf("encode model step: %w", err)
 		}
@@ -63,7 +98,7 @@ func (r *run) journalled(step string) (reply modelReply, ok bool, err error) {
 	if !ok {
 		return modelReply{}, false, nil
 	}
-	if err := json.Unmarshal(payload, &reply); err != nil {
+	if reply, err = decodeReply(payload); err != nil {
 		return modelReply{}, false, fmt.Errorf("decode journalled step %s: %w", step, err)
 	}
 	return reply, true, nil

@@ -1,0 +1,293 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/agent"
+	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/llm/llmtest"
+	"github.com/agentformation/service/pkg/manifest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// journal is a turn's journal in memory, with what an earlier life left.
+type journal struct {
+	earlier map[string]string
+	mu      sync.Mutex
+	saved   []string
+}
+
+func (j *journal) Done(step string) ([]byte, bool) {
+	payload, ok := j.earlier[step]
+	return []byte(payload), ok
+}
+
+func (j *journal) Save(_ context.Context, step string, _ []byte) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.saved = append(j.saved, step)
+	return nil
+}
+
+type tool struct {
+	spec  chat.ToolSpec
+	calls atomic.Int64
+	do    func(args json.RawMessage) (chat.ToolResult, error)
+}
+
+func (t *tool) Spec() chat.ToolSpec { return t.spec }
+
+func (t *tool) Call(_ context.Context, args json.RawMessage) (chat.ToolResult, error) {
+	t.calls.Add(1)
+	if t.do == nil {
+		return chat.ToolResult{Content: "result of " + string(args)}, nil
+	}
+	return t.do(args)
+}
+
+func newAgent(script *llmtest.Script, change func(*agent.Config)) *agent.Agent {
+	f := &manifest.Formation{LLM: manifest.LLM{
+		Models:   []manifest.Model{{Capability: manifest.CapabilityText, ID: "test/m"}},
+		Settings: manifest.Settings{Timeout: time.Minute},
+	}}
+	cfg := agent.Config{
+		Agent:     &manifest.Agent{ID: "writer", Name: "Writer", Description: "Writes."},
+		Formation: f, Models: script.Router(), Limits: agent.DefaultLimits(), Log: zerolog.Nop(),
+		Now: func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return agent.New(cfg)
+}
+
+// run answers "go" and returns the events as lines.
+func run(t *testing.T, a *agent.Agent, j *journal) (chat.Answer, []string, error) {
+	t.Helper()
+	var events []string
+	answer, err := a.Run(t.Context(), agent.Task{Message: "go", Deltas: true, Journal: j}, func(e chat.Event) error {
+		switch {
+		case e.Restart:
+			events = append(events, "restart")
+		case e.Type == chat.Content:
+			events = append(events, e.Content)
+		default:
+			events = append(events, e.Stage+" "+e.ToolName)
+		}
+		return nil
+	})
+	return answer, events, err
+}
+
+func call(id, name, args string) chat.ToolCall {
+	return chat.ToolCall{ID: id, Name: name, Args: json.RawMessage(args)}
+}
+
+func TestRun_AnswersWithTheTextAndUsageOfAllSteps(t *testing.T) {
+	t.Parallel()
+	script := llmtest.NewScript(t,
+		llmtest.Step{Text: "Let me look.", Calls: []chat.ToolCall{call("1", "look", `{"a":1}`), call("2", "look", `{"a":2}`)}, Usage: chat.Usage{TotalTokens: 3}},
+		llmtest.Step{Last: `result of {"a":2}`, Deltas: []string{"Found ", "it."}, Usage: chat.Usage{TotalTokens: 4}},
+	)
+	look := &tool{spec: chat.ToolSpec{Name: "look"}}
+	j := &journal{}
+	answer, events, err := run(t, newAgent(script, func(c *agent.Config) { c.Tools = []agent.Tool{look} }), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.Content != "Let me look.\n\nFound it." || answer.Usage.TotalTokens != 7 || answer.AgentID != "writer" {
+		t.Errorf("answer = %+v", answer)
+	}
+	if got := strings.Join(events, "|"); got != "Let me look.|tool_call look|tool_call look|\n\nFound |it." {
+		t.Errorf("events = %q", got)
+	}
+	if j.saved[0] != "model/0" || len(j.saved) != 5 {
+		t.Errorf("journal = %v", j.saved)
+	}
+}
+
+func TestRun_ResumedRunRepeatsNoFinishedStep(t *testing.T) {
+	t.Parallel()
+	script := llmtest.NewScript(t, llmtest.Step{Last: "42", Text: "It is 42."})
+	look := &tool{spec: chat.ToolSpec{Name: "look"}}
+	j := &journal{earlier: map[string]string{
+		"model/0":          `{"text":"Hm.","calls":[{"id":"1","name":"look","args":"{}"}],"usage":{"total_tokens":3},"model":"m"}`,
+		"tool/1/0/started": "{}",
+		"tool/1/0":         `{"CallID":"1","Content":"42"}`,
+	}}
+	answer, events, err := run(t, newAgent(script, func(c *agent.Config) { c.Tools = []agent.Tool{look} }), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if look.calls.Load() != 0 || len(j.saved) != 0 {
+		t.Errorf("calls = %d, journal = %v", look.calls.Load(), j.saved)
+	}
+	if answer.Content != "Hm.\n\nIt is 42." || events[0] != "Hm." {
+		t.Errorf("answer = %q, events = %q", answer.Content, events)
+	}
+}
+
+func TestRun_ACutCallIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		spec chat.ToolSpec
+		code string
+	}{
+		"unmarked":   {chat.ToolSpec{Name: "pay"}, "UNKNOWN_OUTCOME"},
+		"read-only":  {chat.ToolSpec{Name: "pay", ReadOnly: true}, ""},
+		"idempotent": {chat.ToolSpec{Name: "pay", Idempotent: true}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var steps []llmtest.Step
+			if tc.code == "" {
+				steps = append(steps, llmtest.Step{Text: "done"})
+			}
+			pay := &tool{spec: tc.spec}
+			j := &journal{earlier: map[string]string{
+				"model/0":          `{"calls":[{"id":"1","name":"pay","args":"{}"}]}`,
+				"tool/1/0/started": "{}",
+			}}
+			_, _, err := run(t, newAgent(llmtest.NewScript(t, steps...), func(c *agent.Config) { c.Tools = []agent.Tool{pay} }), j)
+			if tc.code != "" {
+				if fault.NameOf(err) != tc.code || pay.calls.Load() != 0 {
+					t.Fatalf("err = %v, calls = %d", err, pay.calls.Load())
+				}
+				return
+			}
+			if err != nil || pay.calls.Load() != 1 {
+				t.Fatalf("err = %v, calls = %d", err, pay.calls.Load())
+			}
+		})
+	}
+}
+
+func TestRun_MistakesOfTheModelAreShownToIt(t *testing.T) {
+	t.Parallel()
+	script := llmtest.NewScript(t,
+		llmtest.Step{Calls: []chat.ToolCall{call("1", "nothing", "{}")}},
+		llmtest.Step{Last: `no tool named "nothing"`, Calls: []chat.ToolCall{call("2", "look", "{broken")}},
+		llmtest.Step{Last: "not valid JSON", Text: "sorry"},
+	)
+	look := &tool{spec: chat.ToolSpec{Name: "look"}}
+	answer, _, err := run(t, newAgent(script, func(c *agent.Config) { c.Tools = []agent.Tool{look} }), &journal{})
+	if err != nil || answer.Content != "sorry" || look.calls.Load() != 0 {
+		t.Fatalf("answer = %+v, err = %v, calls = %d", answer, err, look.calls.Load())
+	}
+}
+
+func TestRun_LimitsEndARunThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	again := llmtest.Step{Calls: []chat.ToolCall{call("1", "look", "{}")}}
+	for name, tc := range map[string]struct {
+		limits agent.Limits
+		steps  int
+		do     func(json.RawMessage) (chat.ToolResult, error)
+		want   string
+	}{
+		"iterations":      {agent.Limits{ToolIterations: 2, ToolCalls: 50, RepeatedErrors: 3, ToolOutput: 100}, 3, nil, "the limit is 2"},
+		"calls":           {agent.Limits{ToolIterations: 9, ToolCalls: 1, RepeatedErrors: 3, ToolOutput: 100}, 2, nil, "more than 1 tool calls"},
+		"repeated errors": {agent.Limits{ToolIterations: 9, ToolCalls: 50, RepeatedErrors: 2, ToolOutput: 100}, 2, failing, "failed 2 times in a row with the same error: no luck"},
+		"unknown outcome": {agent.DefaultLimits(), 1, cutOff, "call tool look: connection lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			steps := make([]llmtest.Step, tc.steps)
+			for i := range steps {
+				steps[i] = again
+			}
+			a := newAgent(llmtest.NewScript(t, steps...), func(c *agent.Config) {
+				c.Limits, c.Tools = tc.limits, []agent.Tool{&tool{spec: chat.ToolSpec{Name: "look"}, do: tc.do}}
+			})
+			if _, _, err := run(t, a, &journal{}); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Fatalf("err = %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func failing(json.RawMessage) (chat.ToolResult, error) {
+	return chat.ToolResult{IsError: true, Content: "no luck"}, nil
+}
+
+func cutOff(json.RawMessage) (chat.ToolResult, error) {
+	return chat.ToolResult{}, errors.New("connection lost")
+}
+
+func TestRun_LongToolOutputIsCutForTheModel(t *testing.T) {
+	t.Parallel()
+	script := llmtest.NewScript(t,
+		llmtest.Step{Calls: []chat.ToolCall{call("1", "look", "{}")}},
+		llmtest.Step{Last: "[cut: 10 of 1000 bytes shown]", Text: "ok"},
+	)
+	big := &tool{spec: chat.ToolSpec{Name: "look"}, do: func(json.RawMessage) (chat.ToolResult, error) {
+		return chat.ToolResult{Content: strings.Repeat("x", 1000)}, nil
+	}}
+	limits := agent.DefaultLimits()
+	limits.ToolOutput = 10
+	if _, _, err := run(t, newAgent(script, func(c *agent.Config) { c.Limits, c.Tools = limits, []agent.Tool{big} }), &journal{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRun_WithoutAModelSaysWhatToSet(t *testing.T) {
+	t.Parallel()
+	a := newAgent(llmtest.NewScript(t), func(c *agent.Config) { c.Formation = &manifest.Formation{} })
+	if _, _, err := run(t, a, &journal{}); err == nil || !strings.Contains(err.Error(), "set llm.models") {
+		t.Fatalf("err = %v", err)
+	}
+}
+
+func TestRun_TimeoutOfTheAgentNamesIt(t *testing.T) {
+	t.Parallel()
+	never := make(chan struct{})
+	a := newAgent(llmtest.NewScript(t, llmtest.Step{Wait: never}), func(c *agent.Config) { c.Agent.Timeout.Max = time.Millisecond })
+	if _, _, err := run(t, a, &journal{}); err == nil || err.Error() != "agent writer took longer than its timeout of 1ms" {
+		t.Fatalf("err = %v", err)
+	}
+}
+
+func TestPrompt_SaysWhatTheManifestSaysOfTheAgent(t *testing.T) {
+	t.Parallel()
+	script := llmtest.NewScript(t, llmtest.Step{Text: "hi"})
+	a := newAgent(script, func(c *agent.Config) {
+		c.Formation.Soul = "You are kind."
+		c.Formation.Overlord.Response.Format = manifest.FormatText
+		c.Agent.SystemMessage, c.Agent.Role = "Write verse.", "specialist"
+		c.Agent.Specialization = manifest.Specialization{Domain: "poetry", ExpertiseLevel: "expert"}
+		c.Agent.SystemBehavior = manifest.SystemBehavior{
+			Constraints: []string{"no prose"}, Capabilities: []string{"rhyme"}, InteractionStyle: "formal",
+			ResponseLength: "concise", ErrorHandling: "graceful",
+		}
+	})
+	if _, _, err := run(t, a, &journal{}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"You are kind.", "You are Writer. Writes.", "Write verse.",
+		"You are a specialist: go deep in your field and say when a question lies outside it.",
+		"Your field is poetry at expert level.", "You can:\n- rhyme", "Keep to these rules:\n- no prose",
+		"Write formally. Keep answers short. When something fails, say so calmly and offer what still works. Answer in plain text without markup.",
+		"Today is Friday, 2 January 2026 (UTC).",
+	}
+	msgs := script.Asked()[0].Messages
+	if diff := cmp.Diff(strings.Join(want, "\n\n"), msgs[0].Content); diff != "" {
+		t.Error(diff)
+	}
+	if msgs[1].Role != chat.User || msgs[1].Content != "go" {
+		t.Errorf("message = %+v", msgs[1])
+	}
+}
