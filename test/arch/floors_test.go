@@ -146,7 +146,11 @@ var floors = []floor{
 		[]string{"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/secretfile"},
 		"commands are thin calls of the supervisor or its client",
 	},
-	{"cmd/formation-runtime", []string{"pkg/formation", "pkg/control"}, "serves one formation, alone or as a child"},
+	{
+		"cmd/formation-runtime",
+		[]string{"pkg/formation", "pkg/control", "pkg/manifest", "pkg/httpx"},
+		"serves one formation, as a child or alone; alone it names its launch and listens where the manifest says",
+	},
 }
 
 // covers says whether an entry of a may list admits dir.
