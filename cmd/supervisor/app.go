@@ -1,0 +1,48 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/user"
+
+	"golang.org/x/term"
+)
+
+// app is what the commands share: where they read and write, and the global
+// flags. Tests make their own.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	// inTTY and errTTY say whether a person types the input and sees the
+	// progress.
+	inTTY, errTTY bool
+	lookupEnv     func(string) (string, bool)
+	userHome      string // the user's home directory
+	userName      string // the name of the user at the operating system
+
+	// The global flags.
+
+	home, profile, server, output string
+}
+
+// getenv returns a variable of the environment, "" when it is not set.
+func (a *app) getenv(name string) string {
+	value, _ := a.lookupEnv(name)
+	return value
+}
+
+func newApp() *app {
+	a := &app{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, lookupEnv: os.LookupEnv,
+		inTTY: isTerminal(os.Stdin), errTTY: isTerminal(os.Stderr),
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		a.userHome = home
+	}
+	if u, err := user.Current(); err == nil {
+		a.userName = u.Username
+	}
+	return a
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agentformation/service/pkg/archive"
+	"github.com/agentformation/service/pkg/manifest"
+)
+
+// bundle is a formation that was checked and is ready to be sent.
+type bundle struct {
+	id   string
+	file *os.File
+	temp string // removed by close
+}
+
+// openBundle checks the formation at path, a directory or a gzipped tar file,
+// and returns its bundle.
+func (a *app) openBundle(ctx context.Context, from string, keep func(name string) bool) (*bundle, error) {
+	info, err := os.Stat(from)
+	if err != nil {
+		return nil, fmt.Errorf("open formation: %w", err)
+	}
+	temp, err := os.MkdirTemp("", "formation-")
+	if err != nil {
+		return nil, fmt.Errorf("make room for the bundle: %w", err)
+	}
+	b := &bundle{temp: temp}
+	if info.IsDir() {
+		err = a.packDir(b, from, keep)
+	} else {
+		err = a.readBundle(ctx, b, from)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+func (a *app) packDir(b *bundle, dir string, keep func(string) bool) (err error) {
+	if b.id, err = a.validate(dir, dir); err != nil {
+		return err
+	}
+	if b.file, err = os.Create(filepath.Join(b.temp, "bundle.tar.gz")); err != nil {
+		return fmt.Errorf("make the bundle: %w", err)
+	}
+	err = archive.Pack(b.file, dir, b.id, func(rel string, _ bool) bool { return !keep(path.Base(rel)) })
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (a *app) readBundle(ctx context.Context, b *bundle, file string) (err error) {
+	if b.file, err = os.Open(file); err != nil {
+		return fmt.Errorf("open bundle: %w", err)
+	}
+	dir := filepath.Join(b.temp, "unpacked")
+	if _, err := archive.Extract(ctx, b.file, dir, archive.DefaultLimits()); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	b.id, err = a.validate(dir, file)
+	return err
+}
+
+// validate reads the formation in dir, which the person knows as name, prints
+// its warnings and returns its id.
+func (a *app) validate(dir, name string) (string, error) {
+	f, warnings, err := manifest.Load(dir)
+	for _, w := range warnings {
+		a.say("warning: %s", w)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s cannot be deployed:\n%w", name, err)
+	}
+	return f.ID, nil
+}
+
+// close closes the bundle and removes what was made for it.
+func (b *bundle) close() error {
+	var err error
+	if b.file != nil {
+		err = b.file.Close()
+	}
+	return errors.Join(err, os.RemoveAll(b.temp))
+}
+
+// keepsName says whether a file or directory of that name belongs into a
+// bundle: local settings, caches and what a formation wrote while it ran alone
+// do not.
+func keepsName(includeDB bool) func(string) bool {
+	return func(name string) bool {
+		switch name {
+		case ".git", ".svc", "secrets", ".env", "node_modules", "__pycache__", ".DS_Store", ".vscode", ".idea":
+			return false
+		case "memory.db":
+			return includeDB
+		case "memory.db-wal", "memory.db-shm":
+			return false
+		}
+		return !strings.HasPrefix(name, ".env.") && !slices.Contains([]string{".pyc", ".log", ".tmp"}, path.Ext(name))
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentformation/service/pkg/version"
+)
+
+const rootHelp = `Hosts formations: teams of AI agents, each run as a process of its own.
+
+The supervisor to call is found in this order: --home (its config.yaml has the
+address and the keys), --profile or SVC_PROFILE (from ~/.svc/cli/profiles.yaml),
+SVC_SERVER_URL with SVC_KEY_ID and SVC_SECRET_KEY, the default profile, and the
+home ~/.svc/server.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unauthorised,
+6 unavailable, 130 interrupted.`
+
+// rootCommand builds the command tree.
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "supervisor",
+		Short:         "Serve formations and work with them",
+		Long:          rootHelp,
+		Version:       version.String(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.PersistentFlags().StringVar(&a.home, "home", "", "directory of the supervisor: settings, formations, state")
+	root.PersistentFlags().StringVar(&a.profile, "profile", "", "name of a saved supervisor")
+	root.PersistentFlags().StringVar(&a.server, "server", "", "address of the supervisor, instead of the one found")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "text", "how to print results: text or json")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.output != "text" && a.output != "json" {
+			return fmt.Errorf("--output %q: it must be text or json", a.output)
+		}
+		return nil
+	}
+	root.AddCommand(
+		a.initCommand(),
+		a.deployCommand(), a.listCommand(), a.statusCommand(), a.logsCommand(),
+		a.startCommand(), a.stopCommand(), a.restartCommand(), a.deleteCommand(),
+		a.chatCommand(), a.keysCommand(), a.versionCommand(),
+	)
+	return root
+}
+
+// does wraps the work of a command, so that explain can tell its errors from
+// those that cobra finds in the command line.
+func does(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := work(cmd, args); err != nil {
+			return &failure{err}
+		}
+		return nil
+	}
+}
+
+// failure is an error of a command that was called rightly.
+type failure struct{ error }
+
+// Unwrap returns the error itself.
+func (f *failure) Unwrap() error { return f.error }
