@@ -154,7 +154,7 @@ func fallback(c conversation) string {
 		text = fmt.Sprintf("Your message reached %s, but for now the %s stands in and cannot really answer it.", who.name, demoLabel)
 	}
 	if who.about != "" {
-		text += fmt.Sprintf(" With a real model, this agent would take it from here: %s", who.about)
+		text += fmt.Sprintf(" What this agent is for: %s", who.about)
 	}
 	return text + "\n\n" + abilities
 }

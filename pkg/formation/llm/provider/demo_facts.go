@@ -10,6 +10,7 @@ import (
 type factPatterns struct {
 	statements []statement
 	questions  []question
+	and        *regexp.Regexp // joins two statements
 	my         *regexp.Regexp // "what is my X"
 	everything *regexp.Regexp
 }
@@ -27,7 +28,7 @@ type question struct {
 }
 
 func newFactPatterns() factPatterns {
-	value := `([^.,;!?\n]{1,80}?)(?:\s+and\s+(?:my|i)\b|[.,;!?\n]|$)`
+	value := `([^.,;!?\n]{1,80}?)(?:[.,;!?\n]|$)`
 	re := func(s string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b` + s) }
 	return factPatterns{
 		statements: []statement{
@@ -43,6 +44,7 @@ func newFactPatterns() factPatterns {
 			{re(`(?:where do i work|what is my (?:job|work))\b`), "work"},
 			{re(`what do i (?:like|love|enjoy)\b`), "liking"},
 		},
+		and:        re(`and\s+(my|i)\b`),
 		my:         re(`(?:what|who|which|when|where)(?:'s| is| are| was)? my ([\pL][\pL' -]{0,40}?)\s*(?:called\s*)?[?.!]*\s*$`),
 		everything: re(`(?:what do you (?:know|remember) about me|do you remember me|what did i tell you)\b`),
 	}
@@ -72,6 +74,7 @@ func (p factPatterns) read(message string) []fact {
 	if strings.HasSuffix(strings.TrimSpace(message), "?") {
 		return nil
 	}
+	message = p.and.ReplaceAllString(message, ". $1")
 	var facts []fact
 	for _, s := range p.statements {
 		for _, m := range s.re.FindAllStringSubmatch(message, 8) {

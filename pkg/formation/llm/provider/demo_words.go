@@ -2,6 +2,7 @@ package provider
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"unicode"
 
@@ -24,7 +25,7 @@ func words(text string) map[string]bool {
 // plainWords say nothing about a subject.
 const plainWords = " the and for are was were has have had this that these those with from into about what which who whom whose " +
 	"when where why how can could will would shall should may might must you your yours our ours their they them his her its not " +
-	"but all any some more most much many one two does did done get got let please tell give need want like help there here just "
+	"but all any some more most much many one two does did done get got let please tell give need want like help there here just work works "
 
 func stem(w string) string {
 	for _, ending := range []string{"ing", "ers", "er", "ed", "es", "s", "e", "y"} {
@@ -102,7 +103,11 @@ func choose(options []any, messages []chat.Message) any {
 			best, last = name, name
 		}
 	}
-	points := scores(words(message), describe(conv.system, names))
+	asked := words(message)
+	if findSum(message) != "" { // "12 * 7" has no words, yet it is clear who is meant
+		maps.Copy(asked, words("calculate number sum arithmetic mathematics"))
+	}
+	points := scores(asked, describe(conv.system, names))
 	for _, name := range names {
 		if n := points[name]; n > most || n == most && n > 0 && name == last {
 			best, most = name, n
