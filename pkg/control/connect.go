@@ -26,7 +26,8 @@ const (
 )
 
 // RunnerFunc makes the runner of a launch. The child's environment must hold
-// the variables of handshake.
+// the variables of handshake. The runner's Kill may be called at any time, also
+// before and during its Start.
 type RunnerFunc func(handshake []string) (runner.Runner, error)
 
 // Conn is the supervisor's connection to one child. It embeds the Client.
