@@ -32,6 +32,8 @@ func (a *app) chatCommand() *cobra.Command {
 		Use:   "chat ID [MESSAGE]",
 		Short: "Talk to a formation, one message or line by line",
 		Args:  cobra.RangeArgs(1, 2),
+
+		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			t, err := c.open(args[0])
 			if err != nil {

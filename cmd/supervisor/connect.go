@@ -61,19 +61,27 @@ func (a *app) target() (*target, error) {
 	if name != "" {
 		return profiles.target(name)
 	}
-	if url := a.getenv("SVC_SERVER_URL"); url != "" {
-		return &target{
-			url: url, keyID: a.getenv("SVC_KEY_ID"), secret: client.Secret(a.getenv("SVC_SECRET_KEY")),
-			prefix: a.getenv("SVC_HEADER_PREFIX"), origin: "SVC_SERVER_URL and SVC_KEY_ID",
-		}, nil
+	if a.getenv("SVC_SERVER_URL") != "" {
+		return a.targetOfEnvironment(), nil
 	}
 	if profiles.Default != "" {
 		return profiles.target(profiles.Default)
 	}
 	if _, err := os.Stat(filepath.Join(a.defaultHome(), "config.yaml")); err != nil {
+		if a.server != "" {
+			return a.targetOfEnvironment(), nil
+		}
 		return nil, usagef("no supervisor is named: give --home, --profile or SVC_SERVER_URL")
 	}
 	return a.targetOfHome(a.defaultHome())
+}
+
+func (a *app) targetOfEnvironment() *target {
+	return &target{
+		url: a.getenv("SVC_SERVER_URL"), keyID: a.getenv("SVC_KEY_ID"),
+		secret: client.Secret(a.getenv("SVC_SECRET_KEY")), prefix: a.getenv("SVC_HEADER_PREFIX"),
+		origin: "SVC_SERVER_URL and SVC_KEY_ID",
+	}
 }
 
 // formation makes a client of one formation behind the supervisor.

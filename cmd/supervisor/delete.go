@@ -14,6 +14,8 @@ func (a *app) deleteCommand() *cobra.Command {
 		Use:   "delete ID...",
 		Short: "Stop formations and remove them with all their data",
 		Args:  cobra.MinimumNArgs(1),
+
+		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			t, s, err := a.connect()
 			if err != nil {

@@ -44,12 +44,20 @@ func (h *hint) Unwrap() error { return h.error }
 // Error returns the error and the advice in one line.
 func (h *hint) Error() string { return h.error.Error() + ": " + h.advice }
 
+// stopError is an error that an interrupt does not explain: the end itself
+// went wrong.
+type stopError struct{ error }
+
+// Unwrap returns the error itself.
+func (e *stopError) Unwrap() error { return e.error }
+
 // explain prints what went wrong, one line, and returns the exit code.
 func (a *app) explain(ctx context.Context, cmd *cobra.Command, err error) int {
+	_, unclean := errors.AsType[*stopError](err)
 	switch {
 	case err == nil:
 		return exitOK
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !unclean:
 		a.say("interrupted")
 		return exitInterrupted
 	}

@@ -61,6 +61,8 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 		Use:   v.use + " ID...|all",
 		Short: v.short,
 		Args:  cobra.MinimumNArgs(1),
+
+		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			t, s, err := a.connect()
 			if err != nil {

@@ -16,6 +16,8 @@ func (a *app) logsCommand() *cobra.Command {
 		Use:   "logs ID",
 		Short: "Print the last lines of a formation's logs",
 		Args:  cobra.ExactArgs(1),
+
+		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			switch {
 			case req.Stream != "stdout" && req.Stream != "stderr" && req.Stream != "all":

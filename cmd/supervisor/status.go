@@ -16,6 +16,8 @@ func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [ID...]",
 		Short: "Show how formations run and how they last ended",
+
+		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			t, s, err := a.connect()
 			if err != nil {

@@ -136,7 +136,7 @@ func statusOfName(name string) int {
 	switch name {
 	case "FormationNotFound", "NotFound", "VersionNotFound", "RuntimeNotFound", "AGENT_NOT_FOUND":
 		return http.StatusNotFound
-	case "AlreadyRunning", "AlreadyStopped", "UpdateInProgress", "NoChange":
+	case "AlreadyRunning", "AlreadyStopped", "UpdateInProgress", "NoChange", "DeployConflict":
 		return http.StatusConflict
 	case "Unauthorized":
 		return http.StatusUnauthorized
