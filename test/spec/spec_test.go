@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,9 +49,23 @@ func parse(text []byte) (table, error) {
 	return t, nil
 }
 
-// check returns one text per fault of t. known says which tests exist, by
-// "directory.TestName".
-func check(t table, known map[string]bool) []string {
+// inventory is what can be named in a row: tests by "directory.TestName", and
+// per directory the names of cases, which are texts in the test files and the
+// stems of golden files.
+type inventory struct {
+	tests map[string]bool
+	cases map[string]map[string]bool
+}
+
+// has says whether a test exists. A case may follow it: "dir.TestName/case".
+func (in inventory) has(name string) bool {
+	dir, rest, _ := strings.Cut(name, ".Test")
+	test, sub, isCase := strings.Cut(rest, "/")
+	return in.tests[dir+".Test"+test] && (!isCase || in.cases[dir][sub])
+}
+
+// check returns one text per fault of t.
+func check(t table, known inventory) []string {
 	var faults []string
 	seen := map[string]bool{}
 	for i, r := range t.Rows {
@@ -76,7 +91,7 @@ func check(t table, known map[string]bool) []string {
 			say("planned: %q is none of the topics", r.Planned)
 		}
 		for _, name := range r.Tests {
-			if !known[name] {
+			if !known.has(name) {
 				say("no test %s", name)
 			}
 		}
@@ -84,41 +99,61 @@ func check(t table, known map[string]bool) []string {
 	return faults
 }
 
-// knownTests finds every test function below root by parsing the sources.
-// Table cases count with their function: "dir.TestName".
-func knownTests(root string) (map[string]bool, error) {
-	known := map[string]bool{}
+// takeStock finds every test function and case below root by parsing the sources.
+func takeStock(root string) (inventory, error) {
+	in := inventory{tests: map[string]bool{}, cases: map[string]map[string]bool{}}
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && file != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
-			return filepath.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(file, "_test.go") {
+		if d.IsDir() {
+			if file != root && strings.HasPrefix(d.Name(), ".") {
+				return filepath.SkipDir
+			}
 			return nil
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return fmt.Errorf("parse tests: %w", err)
-		}
-		rel, err := filepath.Rel(root, filepath.Dir(file))
+		rel, err := filepath.Rel(root, file)
 		if err != nil {
 			return err
 		}
-		for _, decl := range f.Decls {
-			fn, ok := decl.(*ast.FuncDecl)
-			if ok && fn.Recv == nil && isTest(fn.Name.Name) {
-				known[path.Join(filepath.ToSlash(rel))+"."+fn.Name.Name] = true
-			}
+		dir, inside, golden := strings.Cut(filepath.ToSlash(rel), "/testdata/")
+		switch {
+		case golden:
+			in.addCase(dir, strings.TrimSuffix(path.Base(inside), path.Ext(inside)))
+		case strings.HasSuffix(file, "_test.go"):
+			return in.addFile(path.Dir(dir), file)
 		}
 		return nil
 	})
-	return known, err
+	return in, err
 }
 
-func isTest(name string) bool {
-	return name != "TestMain" && (strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz"))
+func (in inventory) addCase(dir, name string) {
+	if in.cases[dir] == nil {
+		in.cases[dir] = map[string]bool{}
+	}
+	in.cases[dir][name] = true
+}
+
+func (in inventory) addFile(dir, file string) error {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return fmt.Errorf("parse tests: %w", err)
+	}
+	for n := range ast.Preorder(f) {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Recv == nil && strings.HasPrefix(n.Name.Name, "Test") && n.Name.Name != "TestMain" {
+				in.tests[dir+"."+n.Name.Name] = true
+			}
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+				// "go test -run" shows the spaces of a case as underscores.
+				in.addCase(dir, strings.ReplaceAll(text, " ", "_"))
+			}
+		}
+	}
+	return nil
 }
 
 // summary counts proven rows and, per topic, planned ones.
@@ -149,7 +184,7 @@ func TestRows_EveryNamedTestExists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := knownTests(repository(t))
+	known, err := takeStock(repository(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,11 +197,13 @@ func TestRows_EveryNamedTestExists(t *testing.T) {
 func TestRows_FaultsOfTheTableAreCaught(t *testing.T) {
 	t.Parallel()
 	const head = "topics: {later: what comes}\nrows:\n"
-	known := map[string]bool{"pkg/a.TestIs": true}
+	known := inventory{tests: map[string]bool{"pkg/a.TestIs": true}, cases: map[string]map[string]bool{"pkg/a": {"a_case": true}}}
 	tests := map[string]struct{ rows, want string }{
 		"proven":      {"- {id: a.b-c, row: x, tests: [pkg/a.TestIs]}", ""},
 		"planned":     {"- {id: a, row: x, planned: later}", ""},
 		"gone":        {"- {id: a, row: x, tests: [pkg/a.TestWas]}", "no test pkg/a.TestWas"},
+		"case":        {"- {id: a, row: x, tests: [pkg/a.TestIs/a_case]}", ""},
+		"case gone":   {"- {id: a, row: x, tests: [pkg/a.TestIs/b_case]}", "no test pkg/a.TestIs/b_case"},
 		"neither":     {"- {id: a, row: x}", "neither tests nor planned"},
 		"both":        {"- {id: a, row: x, planned: later, tests: [pkg/a.TestIs]}", "both tests and planned"},
 		"twice":       {"- {id: a, row: x, planned: later}\n- {id: a, row: y, planned: later}", "used twice"},
@@ -194,9 +231,11 @@ func TestRows_TestsAreFoundByParsing(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	files := map[string]string{
-		"pkg/a/a_test.go":          "package a_test\nfunc TestOne() {}\nfunc TestMain() {}\nfunc (x T) TestNot() {}\n",
-		"pkg/a/a.go":               "package a\nfunc TestInNoTestFile() {}\n",
-		"pkg/a/testdata/x_test.go": "not Go\n",
+		"pkg/a/a_test.go":               "package a_test\nfunc TestOne() { _ = \"a case\" }\nfunc TestMain() {}\nfunc (x T) TestNot() {}\n",
+		"pkg/a/a.go":                    "package a\nfunc TestInNoTestFile() {}\n",
+		"pkg/a/testdata/valid/g.txtar":  "",
+		"pkg/a/testdata/src/b_test.go":  "not Go\n",
+		"pkg/.hidden/testdata/no.txtar": "",
 	}
 	for name, text := range files {
 		file := filepath.Join(root, name)
@@ -207,12 +246,17 @@ func TestRows_TestsAreFoundByParsing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	known, err := knownTests(root)
+	in, err := takeStock(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := slices.Sorted(maps.Keys(known)); !slices.Equal(got, []string{"pkg/a.TestOne"}) {
-		t.Errorf("found %v, want only pkg/a.TestOne", got)
+	for name, want := range map[string]bool{
+		"pkg/a.TestOne": true, "pkg/a.TestOne/a_case": true, "pkg/a.TestOne/g": true, "pkg/a.TestOne/other": false,
+		"pkg/a.TestMain": false, "pkg/a.TestNot": false, "pkg/a.TestInNoTestFile": false, "pkg/b.TestOne": false, "nothing": false,
+	} {
+		if in.has(name) != want {
+			t.Errorf("has(%q) = %v, want %v", name, !want, want)
+		}
 	}
 }
 
