@@ -131,7 +131,7 @@ type fixture struct {
 // launch starts a child in mode and says Hello.
 func launch(t *testing.T, mode string, env ...string) *fixture {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ct") // short: a unix socket lies in it
+	dir, err := os.MkdirTemp("", "ct") //nolint:usetesting // short, unlike t.TempDir: a unix socket lies in it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,8 @@ func (f *fixture) newRunner(env []string) *cmdRunner {
 	for _, file := range cmd.ExtraFiles {
 		f.t.Cleanup(func() { file.Close() })
 	}
-	cmd.Env = append(env, "GORACE=atexit_sleep_ms=0", control.EnvFormationID+"=sample",
+	cmd.Env = append([]string(nil), env...)
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0", control.EnvFormationID+"=sample",
 		control.EnvLaunchID+"=launch", control.EnvLaunchToken+"=token", control.EnvRunDir+"="+f.dir)
 	return &cmdRunner{cmd: cmd, exited: make(chan struct{})}
 }

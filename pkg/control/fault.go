@@ -56,8 +56,7 @@ func toStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	var own *fault.Error
-	if !errors.As(err, &own) {
+	if _, own := errors.AsType[*fault.Error](err); !own {
 		switch {
 		case errors.Is(err, context.Canceled):
 			return status.Error(codes.Canceled, err.Error())

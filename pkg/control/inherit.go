@@ -37,7 +37,8 @@ type Inherited struct {
 // It returns nil without an error when no supervisor started this process.
 // Otherwise descriptor 2 is the formation's error log from here on, SIGPIPE no
 // longer kills (the supervisor may die while the child serves on), and SIGINT is
-// ignored, so that ^C at a terminal reaches the supervisor alone.
+// ignored, so that ^C at a terminal reaches the supervisor alone: main asks for
+// SIGTERM only.
 func Inherit() (*Inherited, error) {
 	if os.Getenv(cookieKey) != cookieValue { //nolint:forbidigo // the handshake is made of environment variables
 		return nil, nil //nolint:nilnil // "not under a supervisor" is an answer, not a failure

@@ -11,8 +11,7 @@ import (
 // peers counts the control connections of a child and tells when it has had
 // none for too long: its supervisor is gone.
 type peers struct {
-	first time.Duration // how long to wait for the very first one
-	gap   time.Duration // how long to be without one later; 0 is for ever
+	gap   time.Duration // how long to be without one after the first; 0 is for ever
 	alone chan struct{} // closed once
 	begun func()        // called once, before the first connection is served; may be nil
 	once  sync.Once     // guards begun
@@ -25,11 +24,11 @@ type peers struct {
 
 var _ stats.Handler = (*peers)(nil)
 
-func newPeers(first, gap time.Duration, begun func()) *peers {
-	p := &peers{first: first, gap: gap, begun: begun, alone: make(chan struct{})}
+func newPeers(gap time.Duration, begun func()) *peers {
+	p := &peers{gap: gap, begun: begun, alone: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wait(first)
+	p.wait(firstPeerTimeout)
 	return p
 }
 

@@ -12,7 +12,7 @@ func TestPeers_TellsWhenNoneWasThereForTooLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begun := 0
-		p := newPeers(time.Minute, 10*time.Second, func() { begun++ })
+		p := newPeers(10*time.Second, func() { begun++ })
 		defer p.stop()
 		come := func() { p.HandleConn(t.Context(), &stats.ConnBegin{}) }
 		leave := func() { p.HandleConn(t.Context(), &stats.ConnEnd{}) }
@@ -45,9 +45,9 @@ func TestPeers_TellsWhenNoneWasThereForTooLong(t *testing.T) {
 func TestPeers_TheFirstIsWaitedForEvenWhenLaterGapsAreNot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		never := newPeers(time.Minute, 0, nil)
+		never := newPeers(0, nil)
 		defer never.stop()
-		once := newPeers(time.Minute, 0, nil)
+		once := newPeers(0, nil)
 		defer once.stop()
 		once.HandleConn(t.Context(), &stats.ConnBegin{})
 		once.HandleConn(t.Context(), &stats.ConnEnd{})

@@ -44,6 +44,7 @@ func (in *Inherited) ServeOptions(log zerolog.Logger) ServeOptions {
 // f.Stop has been called once when it returns; before that, a child that was not
 // told to stop has drained: an orphan un-listens the port for every holder, one
 // that got a signal leaves the port to its successor.
+// So Drain and Stop can come at any time, also before Load and while it runs.
 //
 // Serve writes the handshake line to standard output, which nothing else may be
 // printed to before. Afterwards os.Stdout and os.Stderr are both descriptor 2.
@@ -60,7 +61,7 @@ func Serve(ctx context.Context, f Formation, opts ServeOptions) error {
 	c := &served{
 		opts:  opts,
 		rpc:   newServer(life, f),
-		peers: newPeers(firstPeerTimeout, opts.OrphanTimeout, keepStderr(os.Stderr)),
+		peers: newPeers(opts.OrphanTimeout, keepStderr(os.Stderr)),
 		ready: make(chan *grpc.Server, 1),
 		gone:  make(chan struct{}),
 		end:   end,

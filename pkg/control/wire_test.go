@@ -70,7 +70,7 @@ func (f *fakeFormation) Records(ctx context.Context, after uint64, sink func(Rec
 // dial puts f behind a real gRPC server and returns its client.
 func dial(t *testing.T, f Formation) (client *Client, end context.CancelFunc) {
 	t.Helper()
-	life, end := context.WithCancel(context.Background())
+	life, end := context.WithCancel(t.Context())
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)

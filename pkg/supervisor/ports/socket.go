@@ -87,8 +87,7 @@ func (s *Socket) bindFault(err error) error {
 
 // reason is the system's own word for err, without Go's prefixes.
 func reason(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
 	return err.Error()

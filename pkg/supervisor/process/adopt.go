@@ -150,7 +150,7 @@ func (m *Manager) endLeftover(r record) {
 	}
 	m.log.Warn().Int("pid", r.PID).Str("launch", r.LaunchID).Msg("killing a leftover child")
 	p.watch()
-	err = p.signalGroup(unix.SIGKILL)
+	err = p.killGroup()
 	if err == nil && p.awaitDeath(leftoverTimeout) {
 		return
 	}

@@ -62,7 +62,7 @@ func (c *child) detach() {
 
 // kill ends the child's process group at once and waits for the end.
 func (c *child) kill() error {
-	err := c.proc.signalGroup(syscall.SIGKILL)
+	err := c.proc.killGroup()
 	<-c.proc.exited
 	return err
 }
@@ -113,7 +113,7 @@ func (m *Manager) prepare(spec Spec) ([]record, error) {
 	if err := os.MkdirAll(spec.RunDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the run directory: %w", err)
 	}
-	if err := os.Chmod(spec.RunDir, 0o700); err != nil {
+	if err := os.Chmod(spec.RunDir, 0o700); err != nil { //nolint:gosec // a directory needs its x bit
 		return nil, fmt.Errorf("close the run directory to others: %w", err)
 	}
 	if err := control.EnsureTLS(spec.RunDir); err != nil {
@@ -255,12 +255,10 @@ func (m *Manager) notSpawned(spec Spec, err error) error {
 // reason is the last part of an error's text that an operator can act on: path
 // and the system's word.
 func reason(err error) string {
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return path.Error()
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
 	return strings.SplitN(err.Error(), "\n", 2)[0]

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -134,7 +135,7 @@ func (f *formation) Serve(context.Context) error {
 	}
 	f.http = &http.Server{Handler: f.routes()}
 	f.close = l.Close
-	go f.http.Serve(l)
+	go func() { _ = f.http.Serve(l) }()
 	f.serving.Store(true)
 	return nil
 }
@@ -162,8 +163,7 @@ func (f *formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 	if f.close == nil {
 		return control.Drained{}, nil
 	}
-	f.close()
-	return control.Drained{}, f.http.Shutdown(ctx)
+	return control.Drained{}, errors.Join(f.close(), f.http.Shutdown(ctx))
 }
 
 func (f *formation) Stop(context.Context) error { return nil }

@@ -69,7 +69,7 @@ func (p *proc) wait() {
 	}
 	// What it left behind in its group must not live on. The dead leader still
 	// holds the group's number until it is reaped, if it is our child.
-	_ = p.signalGroup(unix.SIGKILL)
+	_ = p.killGroup()
 	p.reap()
 	p.pidfd.Close()
 	close(p.exited)
@@ -140,9 +140,9 @@ func (p *proc) signal(sig unix.Signal) error {
 	return p.send(sig, 0)
 }
 
-// signalGroup reaches the process and all others of its group.
-func (p *proc) signalGroup(sig unix.Signal) error {
-	err := p.send(sig, signalGroupFlag)
+// killGroup kills the process and all others of its group.
+func (p *proc) killGroup() error {
+	err := p.send(unix.SIGKILL, signalGroupFlag)
 	if !errors.Is(err, unix.EINVAL) {
 		return err
 	}
@@ -153,8 +153,8 @@ func (p *proc) signalGroup(sig unix.Signal) error {
 	if p.reaped || !p.own && p.over() {
 		return nil
 	}
-	if err := unix.Kill(-p.pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("signal process group %d: %w", p.pid, err)
+	if err := unix.Kill(-p.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process group %d: %w", p.pid, err)
 	}
 	return nil
 }

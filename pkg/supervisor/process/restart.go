@@ -1,6 +1,9 @@
 package process
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Policy decides whether and when a child that ended is replaced. It is a pure
 // value: no clock, no randomness of its own.
@@ -72,8 +75,8 @@ func (p Policy) streak(history []Exit, exit Exit) []Exit {
 	if exit.Served >= p.Healthy {
 		return nil
 	}
-	for i := len(history) - 1; i >= 0; i-- {
-		if history[i].Served >= p.Healthy {
+	for i, e := range slices.Backward(history) {
+		if e.Served >= p.Healthy {
 			return history[i:]
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/hashicorp/go-plugin/runner"
 )
@@ -20,6 +19,7 @@ import (
 type identity struct{}
 
 func (identity) PluginToHost(network, addr string) (string, string, error) { return network, addr, nil }
+
 func (identity) HostToPlugin(network, addr string) (string, string, error) { return network, addr, nil }
 
 // attached lets go-plugin wait for and kill a process that we hold.
@@ -40,7 +40,7 @@ func (a *attached) Wait(context.Context) error {
 }
 
 // Kill kills the whole process group.
-func (a *attached) Kill(context.Context) error { return a.proc.signalGroup(syscall.SIGKILL) }
+func (a *attached) Kill(context.Context) error { return a.proc.killGroup() }
 
 // ID is the process's number.
 func (a *attached) ID() string { return strconv.Itoa(a.proc.pid) }
@@ -91,14 +91,13 @@ func (l *launched) Start(context.Context) error {
 		err = l.onStart(p)
 	}
 	if err != nil {
-		return errors.Join(err, p.signalGroup(syscall.SIGKILL), r.Close())
+		return errors.Join(err, p.killGroup(), r.Close())
 	}
 	return nil
 }
 
 func ignoreExit(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil
 	}
 	return err

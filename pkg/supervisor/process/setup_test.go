@@ -38,7 +38,7 @@ type fixture struct {
 // setup prepares a formation whose child plays mode. Nothing runs yet.
 func setup(t *testing.T, mode string) *fixture {
 	t.Helper()
-	home, err := os.MkdirTemp("", "pt") // short, unlike t.TempDir: a unix socket lies in it
+	home, err := os.MkdirTemp("", "pt") //nolint:usetesting // short, unlike t.TempDir: a unix socket lies in it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func alive(pid int) bool {
 // eventually waits for a condition of another process.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

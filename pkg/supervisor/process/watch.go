@@ -43,7 +43,7 @@ func (m *Manager) own(ep *episode) {
 	m.set(func(s *Snapshot) { s.Status = StatusStarting })
 	c, err := m.launch(ep.ctx, ep.spec, ep.progress)
 	if err != nil {
-		m.endedBeforeServing(ep, err)
+		m.endedBeforeServing(err)
 		ep.began <- startError(err)
 		return
 	}
@@ -54,8 +54,7 @@ func (m *Manager) own(ep *episode) {
 
 // startError gives the end of an episode from outside its meaning for a client.
 func startError(err error) error {
-	var l *launchError
-	if errors.As(err, &l) {
+	if l, ok := errors.AsType[*launchError](err); ok {
 		return l.fault
 	}
 	return fault.Wrap(fault.Canceled, "", "the start was interrupted: "+err.Error(), err)
@@ -63,9 +62,8 @@ func startError(err error) error {
 
 // endedBeforeServing settles the state after a launch that failed and is not
 // tried again.
-func (m *Manager) endedBeforeServing(ep *episode, err error) {
-	var l *launchError
-	if errors.As(err, &l) {
+func (m *Manager) endedBeforeServing(err error) {
+	if l, ok := errors.AsType[*launchError](err); ok {
 		m.crashed(l.exit)
 		return
 	}
@@ -142,8 +140,8 @@ func (m *Manager) replace(ep *episode, history *[]Exit, exit Exit) *child {
 				return c
 			}
 		}
-		var l *launchError
-		if !errors.As(err, &l) {
+		l, ok := errors.AsType[*launchError](err)
+		if !ok {
 			if !errors.Is(err, errDetach) {
 				m.settle(StatusStopped)
 			}

@@ -137,9 +137,7 @@ func TestWatch_LaunchThatNeverLoadedStaysOnTheFenceList(t *testing.T) {
 	f.unmark("crash")
 	// Another supervisor, which knows the dead launch by its record only.
 	f.m.Close()
-	second := process.NewManager(f.cfg)
-	defer second.Stop(t.Context())
-	if err := second.Start(t.Context(), f.spec, nil); err != nil {
+	if err := f.manager().Start(t.Context(), f.spec, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.ask("/fence"); len(got) != 16 {
@@ -306,7 +304,7 @@ func TestStop_InterruptsAStart(t *testing.T) {
 	var once sync.Once
 	started := make(chan error, 1)
 	go func() {
-		started <- m.Start(context.Background(), f.spec, func(stage, _ string, _, _ int) {
+		started <- m.Start(t.Context(), f.spec, func(stage, _ string, _, _ int) {
 			if stage == "health_check" {
 				once.Do(func() { close(loading) })
 			}
@@ -398,5 +396,7 @@ func TestManager_OneFormationsStartDoesNotHoldAnother(t *testing.T) {
 	default:
 	}
 	cancel(errors.New("enough"))
-	<-started
+	if err := <-started; fault.KindOf(err) != fault.Canceled {
+		t.Errorf("start: %v, want canceled", err)
+	}
 }
