@@ -1,0 +1,133 @@
+package httpapi
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/httpx"
+	"github.com/agentformation/service/pkg/supervisor/auth"
+	"github.com/agentformation/service/pkg/supervisor/registry"
+)
+
+const (
+	// maxBody bounds the bodies of management routes but the bundle, in bytes.
+	maxBody = 1 << 20
+	// bodyTimeout is how long such a body may take to arrive.
+	bodyTimeout = 30 * time.Second
+
+	actionDeploy  = "formations.deploy"
+	actionUnknown = "unknown"
+)
+
+// call is one /rpc request on its way through the guard.
+type call struct {
+	action string
+	claim  *auth.Claim
+	body   []byte // of every route but deploy, whose body is streamed
+	// outcome is the fault of an operation that was answered as an event
+	// stream, so with HTTP status 200.
+	outcome error
+}
+
+// callKey is where the call of a request is kept.
+const callKey = "call"
+
+func callOf(c echo.Context) *call { return c.Get(callKey).(*call) }
+
+// guard lets only signed requests through to /rpc and records each. The
+// routes are recognised by their pattern as well as by the path, so that no
+// way of writing a path passes by.
+func (a *API) guard(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if !strings.HasPrefix(c.Request().URL.Path, "/rpc") && !strings.HasPrefix(c.Path(), "/rpc") {
+			return next(c)
+		}
+		start := a.now()
+		k := &call{action: actionUnknown}
+		if action, ok := a.actions[c.Request().Method+c.Path()]; ok {
+			k.action = action
+		}
+		c.Set(callKey, k)
+		err := a.authorize(c, k)
+		if err == nil {
+			err = next(c)
+		}
+		a.record(c, k, err, start)
+		return err
+	}
+}
+
+// authorize checks the request's signature. Where that covers a body which is
+// streamed, the deploy handler finishes the claim.
+func (a *API) authorize(c echo.Context, k *call) (err error) {
+	if k.claim, err = a.cfg.Auth.Check(c.Request()); err != nil {
+		return err
+	}
+	if k.action == actionDeploy {
+		return nil
+	}
+	if k.body, err = readBody(c); err != nil {
+		return err
+	}
+	return k.claim.Finish(sha256.Sum256(k.body), int64(len(k.body)))
+}
+
+func readBody(c echo.Context) ([]byte, error) {
+	req := c.Request()
+	if req.ContentLength == 0 {
+		return nil, nil
+	}
+	rc := http.NewResponseController(c.Response().Writer)
+	if rc.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil {
+		defer rc.SetReadDeadline(time.Time{}) //nolint:errcheck // it could be set
+	}
+	var buf bytes.Buffer
+	n, err := io.Copy(&buf, io.LimitReader(req.Body, maxBody+1))
+	switch {
+	case n > maxBody:
+		return nil, fault.Errorf(fault.TooLarge, "PayloadTooLarge", "the body is larger than %d bytes", maxBody)
+	case err != nil:
+		return nil, fault.Wrap(fault.Invalid, "ValidationError", "the body could not be read", err)
+	}
+	return buf.Bytes(), nil
+}
+
+// record appends the audit record of a finished call. It happens although the
+// client may have left.
+func (a *API) record(c echo.Context, k *call, err error, start time.Time) {
+	rec := registry.AuditRecord{
+		Action: k.action, ID: formationID(c), RequestID: httpx.RequestID(c),
+		RemoteAddr: httpx.PeerAddr(c.Request(), a.cfg.TrustedProxies),
+		Status:     c.Response().Status, Result: "success",
+	}
+	if k.claim != nil && k.claim.Verified() {
+		rec.Actor = k.claim.KeyID
+	}
+	if err = errors.Join(err, k.outcome); err != nil {
+		rec.Result, rec.Status = "failure", toFailure(err).Code
+	}
+	if rec.Status == http.StatusUnauthorized {
+		rec.Result = "refused"
+		if !a.refusals.first(rec.RemoteAddr, start) {
+			return
+		}
+	}
+	a.append(c, rec, start)
+}
+
+// formationID is the formation that a call is about, "" for none.
+func formationID(c echo.Context) string {
+	id := httpx.Param(c, "id")
+	if id == "" {
+		id = c.Request().Header.Get(headerFormationID)
+	}
+	return id[:min(len(id), 64)]
+}

@@ -1,0 +1,59 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agentformation/service/pkg/fault"
+)
+
+// lock is the proof that one supervisor owns a home directory. The kernel drops
+// it when the process ends, however it ends.
+type lock struct{ f *os.File }
+
+// acquireLock takes <dir>/lock and writes our process number and the time into
+// it. When another process has it, the error is fault.Conflict "AlreadyRunning"
+// and names that process.
+func acquireLock(dir string) (*lock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make run directory: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("close the run directory to others: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close() //nolint:errcheck // only read from
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		holder := make([]byte, 64)
+		n, _ := f.Read(holder)
+		pid, _, _ := strings.Cut(string(holder[:n]), " ")
+		return nil, fault.Errorf(fault.Conflict, "AlreadyRunning",
+			"another supervisor (process %s) runs on %s; stop it first or choose another home", pid, filepath.Dir(dir))
+	}
+	text := fmt.Sprintf("%d %s\n", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
+	if err := errors.Join(f.Truncate(0), writeAt(f, text)); err != nil {
+		return nil, errors.Join(fmt.Errorf("write lock: %w", err), f.Close())
+	}
+	return &lock{f: f}, nil
+}
+
+func writeAt(f *os.File, text string) error {
+	_, err := f.WriteAt([]byte(text), 0)
+	return err
+}
+
+// release lets the next supervisor in. The file stays: removing it would let
+// two processes lock two files of the same name.
+func (l *lock) release() { _ = l.f.Close() }
