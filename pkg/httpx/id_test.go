@@ -34,3 +34,17 @@ func BenchmarkNewID(b *testing.B) {
 		NewID("req_")
 	}
 }
+
+func TestNewID_ComparesAsItsTimeDoes(t *testing.T) {
+	t.Parallel()
+	first := NewID("")
+	// The clock of ids has milliseconds: make some until it has moved on.
+	for i := 0; ; i++ {
+		if id := NewID(""); id[:idTime] != first[:idTime] {
+			if id < first {
+				t.Fatalf("%q was made after %q and is smaller", id, first)
+			}
+			return
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "github.com/mattn/go-sqlite3" // the driver behind "sqlite3"
@@ -33,10 +34,7 @@ const (
 	maxReaders     = 4
 	readerIdle     = 30 * time.Second
 	busyTimeout    = 10 * time.Second
-	// A checkpoint syncs the disk; every 4000 pages (16 MiB) keeps it rare
-	// without letting the log grow large.
-	checkpointPages = 4000
-	walLimitBytes   = 16 << 20
+	walLimitBytes  = 32 << 20 // a longer log file is cut when it starts over
 )
 
 // ErrFenced tells that another launch replaced this process: it must not
@@ -67,6 +65,10 @@ type DB struct {
 	stopped chan struct{} // closed when the writer has ended
 	fence   *sql.Stmt
 
+	check   chan struct{} // capacity 1: a checkpoint is wanted
+	checked chan struct{} // closed when the checkpointer has ended
+	finish  atomic.Bool   // the writer is to finish a checkpoint
+
 	// mu guards the fields that follow.
 	mu     sync.RWMutex
 	closed bool
@@ -74,6 +76,7 @@ type DB struct {
 	// Owned by the writer's goroutine.
 	writeStmts map[string]*sql.Stmt
 	fresh      []string // queries to keep after this transaction
+	writes     int      // since the last checkpoint
 
 	stmtMu    sync.Mutex // guards readStmts
 	readStmts map[string]*sql.Stmt
@@ -93,12 +96,14 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	db := &DB{
 		cfg: cfg, write: write,
 		ops: make(chan op, opsQueue), stopped: make(chan struct{}),
+		check: make(chan struct{}, 1), checked: make(chan struct{}),
 		writeStmts: make(map[string]*sql.Stmt), readStmts: make(map[string]*sql.Stmt),
 	}
 	if err := db.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare store %s: %w", cfg.Path, err), write.Close())
 	}
 	go db.writer()
+	go db.checkpointer()
 	return db, nil
 }
 
@@ -144,7 +149,7 @@ func openPool(path string, cacheKiB int, mode string) (*sql.DB, error) {
 // anything else of this process is written.
 func (db *DB) register(ctx context.Context) error {
 	for _, pragma := range []string{
-		fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", checkpointPages),
+		"PRAGMA wal_autocheckpoint = 0", // see checkpointer
 		fmt.Sprintf("PRAGMA journal_size_limit = %d", walLimitBytes),
 	} {
 		if _, err := db.write.ExecContext(ctx, pragma); err != nil {
@@ -201,6 +206,8 @@ func (db *DB) Close() error {
 	close(db.ops)
 	db.mu.Unlock()
 	<-db.stopped
+	close(db.check)
+	<-db.checked
 	return errors.Join(db.read.Close(), db.write.Close())
 }
 

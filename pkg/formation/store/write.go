@@ -125,18 +125,19 @@ func (db *DB) Submit(fn func(*Tx) error, done func(error)) {
 // waits for nobody.
 func (db *DB) writer() {
 	defer close(db.stopped)
+	ctx := context.Background() //nolint:forbidigo // ends with Close, not with a caller
 	group := make([]op, 0, maxGroup)
 	for first := range db.ops {
 		group = append(group[:0], first)
 		group = db.gather(group)
-		err := db.commit(group)
-		if err == nil {
+		if err := db.commit(group); err != nil {
+			db.commitAlone(group, err)
+		} else {
 			for _, o := range group {
 				o.done(nil)
 			}
-			continue
 		}
-		db.commitAlone(group, err)
+		db.count(ctx, len(group))
 	}
 }
 
