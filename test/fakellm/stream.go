@@ -12,6 +12,7 @@ func (x *exchange) stream(q *query, reply *Reply) {
 	h := x.w.Header()
 	h["Content-Type"] = contentSSE
 	h["Cache-Control"] = []string{"no-cache"}
+	h["Transfer-Encoding"] = []string{"chunked"} // else a short stream would get a length
 	p := x.server.buffer()
 	b, ends := x.frames((*p)[:0], q, reply)
 	if reply.halting() {
