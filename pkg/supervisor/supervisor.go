@@ -143,7 +143,7 @@ func (s *Supervisor) serve(ctx context.Context, listener net.Listener, h *house)
 	// The children have finished their streams; what is open now would not end
 	// by itself, such as a followed log.
 	endRequests()
-	err = errors.Join(err, shutdown(srv))
+	err = errors.Join(err, shutdown(context.WithoutCancel(ctx), srv))
 	wg.Wait()
 	return err
 }
@@ -154,8 +154,8 @@ func (s *Supervisor) stopTimeout() time.Duration {
 	return f.DrainTimeout + f.Deployment.ForceKillTimeout + 10*time.Second
 }
 
-func shutdown(srv *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), httpGrace) //nolint:forbidigo // the end of the program has no parent
+func shutdown(ctx context.Context, srv *http.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, httpGrace)
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil {
 		return srv.Close()

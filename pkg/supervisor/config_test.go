@@ -1,0 +1,285 @@
+package supervisor
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/supervisor/auth"
+)
+
+func parseText(t testing.TB, text string, env map[string]string) (Config, error) {
+	t.Helper()
+	return parseConfig("/home", "config.yaml", []byte(text), func(name string) string { return env[name] })
+}
+
+func TestInit_WritesAConfigThatLoads(t *testing.T) {
+	t.Parallel()
+	home := filepath.Join(t.TempDir(), "h")
+	made, err := Init(InitOptions{Home: home})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !made.Created || made.URL != "http://127.0.0.1:7890" {
+		t.Errorf("result = %+v", made)
+	}
+	st, err := os.Stat(made.ConfigPath)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("config mode = %v, %v; want 0600", st.Mode(), err)
+	}
+	if !regexp.MustCompile(`^svc_pk_[0-9a-f]{24}$`).MatchString(made.KeyID) || !regexp.MustCompile(`^svc_sk_[0-9a-f]{56}$`).MatchString(made.Secret) {
+		t.Errorf("key pair %q, %q has the wrong form", made.KeyID, made.Secret)
+	}
+	text, err := os.ReadFile(made.ConfigPath)
+	if err != nil || strings.Contains(string(text), "rce") {
+		t.Errorf("the file holds a sandbox token before there is a sandbox: %v", err)
+	}
+	cfg, err := LoadConfig(home, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Server.Host != "127.0.0.1" || !cfg.Auth.Enabled || len(cfg.Warnings) != 0 ||
+		!regexp.MustCompile(`^server-[0-9A-Za-z-]{0,16}-[0-9a-f]{8}$`).MatchString(cfg.ServerID) {
+		t.Errorf("loaded %+v", cfg)
+	}
+	again, err := Init(InitOptions{Home: home, Port: 1})
+	if err != nil || again.Created || again.Secret != made.Secret {
+		t.Errorf("a second init changed the home: %+v, %v", again, err)
+	}
+	if other, err := Init(InitOptions{Home: filepath.Join(t.TempDir(), "o"), Host: "0.0.0.0", Port: 7999}); err != nil ||
+		other.Secret == made.Secret || other.URL != "http://127.0.0.1:7999" {
+		t.Errorf("another home: %+v, %v", other, err)
+	}
+	if entries, _ := os.ReadDir(home); len(entries) != 1 {
+		t.Errorf("init left %v", entries)
+	}
+}
+
+func TestLoadConfig_WithoutAFileSaysHowToMakeOne(t *testing.T) {
+	t.Parallel()
+	_, err := LoadConfig(t.TempDir(), nil)
+	if fault.KindOf(err) != fault.NotFound || !strings.Contains(err.Error(), "supervisor init --home") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestLoadConfig_RefusesAHomeTooLongForSockets(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		func() error { _, err := LoadConfig("/"+strings.Repeat("x", 90), nil); return err }(),
+		func() error { _, err := Init(InitOptions{Home: "/" + strings.Repeat("x", 90)}); return err }(),
+	} {
+		if fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "91 bytes") {
+			t.Errorf("error = %v", err)
+		}
+	}
+}
+
+func TestParseConfig_ReadsEveryKeyThatActs(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseText(t, `
+server_id: server-x
+header_prefix: Acme
+server: {host: 10.1.2.3, port: 80, trusted_proxies: [10.0.0.0/8, 192.168.1.1]}
+limits: {bundle: {max_bytes: 10M, max_unpacked_bytes: 1GiB, max_entries: 7, max_ratio: 8}}
+auth:
+  enabled: false
+  timestamp_tolerance: 2m
+  require_body_hash: true
+  keys:
+    - {id: a, secret: x}
+    - id: b
+      secret: "y: z"
+formations:
+  formations_dir: f
+  logs_dir: /var/log/x
+  bind_host: 0.0.0.0
+  port_range_start: 9000
+  port_range_end: 9100
+  max_formations: 3
+  env_allow: [HTTP_PROXY, REGION]
+  auto_restart: false
+  restart: {max: 4, window_seconds: 5, base_ms: 6, max_ms: 7s, healthy_seconds: 8}
+  health_check_interval: 9
+  health_check_timeout: 500ms
+  drain_timeout: 11
+  orphan_timeout: 30s
+  deployment: {health_check: {timeout: 0}, force_kill_timeout: 12}
+logging: {level: debug, audit_log: a.log}
+`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaults("/home")
+	want.ServerID, want.HeaderPrefix = "server-x", "Acme"
+	want.Server.Host, want.Server.Port = "10.1.2.3", 80
+	want.Server.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.1.1/32")}
+	want.Limits.Bundle = BundleLimits{MaxBytes: 10 << 20, MaxUnpacked: 1 << 30, MaxEntries: 7, MaxRatio: 8}
+	want.Auth = AuthSettings{
+		TimestampTolerance: 2 * time.Minute, RequireBodyHash: true,
+		Keys: []auth.Key{{ID: "a", Secret: "x"}, {ID: "b", Secret: "y: z"}},
+	}
+	f := &want.Formations
+	f.Dir, f.LogsDir, f.BindHost, f.PortFirst, f.PortLast, f.MaxFormations = "f", "/var/log/x", "0.0.0.0", 9000, 9100, 3
+	f.EnvAllow, f.AutoRestart = []string{"HTTP_PROXY", "REGION"}, false
+	f.Restart = Restart{Max: 4, Window: 5 * time.Second, Base: 6 * time.Millisecond, MaxDelay: 7 * time.Second, Healthy: 8 * time.Second}
+	f.HealthInterval, f.HealthTimeout = 9*time.Second, 500*time.Millisecond
+	f.DrainTimeout, f.OrphanTimeout = 11*time.Second, 30*time.Second
+	f.Deployment.HealthCheck.Timeout, f.Deployment.ForceKillTimeout = 0, 12*time.Second
+	want.Logging = LogSettings{Level: "debug", AuditLog: "a.log"}
+	if got, want := fmt.Sprintf("%+v", cfg), fmt.Sprintf("%+v", want); got != want {
+		t.Errorf("config (-want +got):\n%s", cmp.Diff(strings.Fields(want), strings.Fields(got)))
+	}
+	for i, k := range want.Auth.Keys { // secrets print as ***, so compare them apart
+		if cfg.Auth.Keys[i] != k {
+			t.Errorf("key %d differs", i)
+		}
+	}
+}
+
+func TestParseConfig_OtherSpellings(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseText(t, `
+auth: {key: old, secret: s}
+formations: {port_range: [8100, 8200], max_restarts: 3, restart_delay: 2, orphan_timeout: never, env_allow: }
+`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := cfg.Formations
+	if f.PortFirst != 8100 || f.PortLast != 8200 || f.Restart.Max != 3 || f.Restart.Base != 2*time.Second || f.OrphanTimeout != 0 {
+		t.Errorf("formations = %+v", f)
+	}
+	if len(cfg.Auth.Keys) != 1 || cfg.Auth.Keys[0] != (auth.Key{ID: "old", Secret: "s"}) {
+		t.Errorf("keys = %v", cfg.Auth.Keys)
+	}
+}
+
+func TestParseConfig_EnvironmentWinsOverTheFile(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseText(t, "server: {host: 1.1.1.1, port: 1}\nlogging: {level: info}\n", map[string]string{
+		"SVC_HOST": "127.0.0.1", "SVC_PORT": "7000", "SVC_AUTH_ENABLED": "false", "SVC_LOG_LEVEL": "warn",
+	})
+	if err != nil || cfg.Server.Host != "127.0.0.1" || cfg.Server.Port != 7000 || cfg.Auth.Enabled || cfg.Logging.Level != "warn" {
+		t.Errorf("config = %+v, %v", cfg, err)
+	}
+	_, err = parseText(t, "", map[string]string{"SVC_PORT": "many", "SVC_AUTH_ENABLED": "perhaps"})
+	if err == nil || !strings.Contains(err.Error(), "SVC_PORT") || !strings.Contains(err.Error(), "SVC_AUTH_ENABLED") {
+		t.Errorf("bad variables: %v", err)
+	}
+}
+
+func TestParseConfig_WarnsOfKeysWithoutEffect(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseText(t, "rce:\n  port: 1\nformations:\n  keep_versions: 5\n  docker: {image: x}\nserver:\n  limits: {burst: 1}\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"config.yaml:1:1: rce has no effect in this release",
+		"config.yaml:4:3: formations.keep_versions has no effect in this release",
+		"config.yaml:5:3: formations.docker has no effect in this release",
+		"config.yaml:7:3: server.limits has no effect in this release",
+	}
+	if diff := cmp.Diff(want, cfg.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseConfig_NamesEveryFaultWithItsPlace(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ text, want string }{
+		"unknown key with a near one": {"server:\n  prot: 1\n", `config.yaml:2:3: server.prot: unknown key; did you mean "port"?`},
+		"unknown key":                 {"zzzzzz: 1\n", "config.yaml:1:1: zzzzzz: unknown key; here it may be one of auth, formations"},
+		"unknown key in a list":       {"auth:\n  keys:\n    - id: a\n      secrets: x\n", `config.yaml:4:7: auth.keys[0].secrets: unknown key; did you mean "secret"?`},
+		"text for a number":           {"server:\n  port: http\n", `config.yaml:2:9: server.port: want a whole number of 0 or more, not "http"`},
+		"negative number":             {"formations: {max_formations: -1}\n", `formations.max_formations: want a whole number`},
+		"port too large":              {"server: {port: 70000}\n", "config.yaml:1:16: server.port: want a port from 0 (any free one) to 65535, not 70000"},
+		"not a bool":                  {"auth: {enabled: yes}\n", `auth.enabled: want true or false, not "yes"`},
+		"not a duration":              {"formations: {drain_timeout: soon}\n", `a number of seconds, not "soon"`},
+		"not a size":                  {"limits: {bundle: {max_bytes: 10X}}\n", `limits.bundle.max_bytes: want a number of bytes such as 1048576, 10M or 1GiB, not "10X"`},
+		"size beyond all":             {"limits: {bundle: {max_bytes: 9999999999G}}\n", "want a number of bytes"},
+		"not a network":               {"server: {trusted_proxies: [10.0.0.0/99]}\n", `server.trusted_proxies[0]: want an address range`},
+		"list for a value":            {"server_id: [a]\n", "server_id: want a single value"},
+		"value for a list":            {"auth: {keys: a}\n", "auth.keys: want a list"},
+		"value for a block":           {"server: 1\n", "config.yaml:1:9: server: want a block of keys"},
+		"alias for a block":           {"server: *x\n", "want a block of keys"},
+		"the file is a list":          {"- a\n", "the file: want a block of keys"},
+		"two documents":               {"server_id: a\n---\nserver_id: b\n", "2 documents, want one"},
+		"bad yaml":                    {"server:\n  host: [\n", "config.yaml:2:9: not well-formed YAML"},
+		"range upside down":           {"formations: {port_range: [9000, 8000]}\n", "the range 9000-8000 is no range of ports"},
+		"privileged ports":            {"formations: {port_range_start: 80}\n", "the range 80-9000 is no range of ports"},
+		"three ports":                 {"formations: {port_range: [1, 2, 3]}\n", "want two ports, the first and the last"},
+		"host name to bind":           {"formations: {bind_host: localhost}\n", "want an IP address such as 127.0.0.1"},
+		"level":                       {"logging: {level: loud}\n", `logging.level: want trace, debug, info, warn, error or disabled, not "loud"`},
+		"prefix":                      {"header_prefix: a-b\n", "header_prefix: want letters and digits"},
+		"key without secret":          {"auth: {keys: [{id: a}]}\n", "config.yaml:1:14: auth.keys: auth.keys[0]: id and secret must both be set"},
+		"key twice":                   {"auth: {keys: [{id: a, secret: b}, {id: a, secret: c}]}\n", "id a occurs twice"},
+		"no formations allowed":       {"formations: {max_formations: 0}\n", "formations.max_formations: want 1 or more"},
+		"TLS is not ignored":          {"server: {tls: {cert: a, key: b}}\n", "config.yaml:1:10: server.tls: not available in this release"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parseText(t, tc.text, nil)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error = %v\nwant   %s", err, tc.want)
+			}
+			if fault.KindOf(err) != fault.Invalid || fault.NameOf(err) != "ConfigError" {
+				t.Errorf("kind %v, name %q; want a ConfigError", fault.KindOf(err), fault.NameOf(err))
+			}
+		})
+	}
+}
+
+func TestParseConfig_TellsAllFaultsInOrder(t *testing.T) {
+	t.Parallel()
+	_, err := parseText(t, "logging: {level: loud}\nserver: {prot: 1, port: x}\n", nil)
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "config.yaml:1:") || !strings.HasPrefix(lines[2], "config.yaml:2:") {
+		t.Errorf("faults:\n%s", err)
+	}
+}
+
+func TestParseConfig_NeverQuotesASecret(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"auth:\n  keys:\n    - id: a\n      secret: hunter2\n   bad\n",
+		"auth: {keys: [{id: a, secret: [hunter2]}]}\n",
+		"auth: {key: a, secret: {x: hunter2}}\n",
+		"auth:\n  secret: \"hunter2\n",
+	} {
+		_, err := parseText(t, text, nil)
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add(initialConfig(InitOptions{}))
+	f.Add("server: {port: 1}\nauth: {keys: [{id: a, secret: b}]}\n")
+	f.Add("a: &x {b: *x}\n<<: *x\n? [c]\n: !!int d\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		cfg, err := parseText(t, text, nil)
+		if err != nil {
+			if fault.NameOf(err) != "ConfigError" {
+				t.Fatalf("%q: %v is no ConfigError", text, err)
+			}
+			return
+		}
+		if cfg.Formations.PortFirst < 1024 || cfg.Formations.MaxFormations < 1 || cfg.Server.Port > 65535 {
+			t.Fatalf("%q was accepted as %+v", text, cfg)
+		}
+	})
+}
