@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -184,22 +185,31 @@ func (s *scanner) literal() {
 // quoted passes over the string at the cursor and returns what is between the
 // quotes, and whether it holds escapes.
 func (s *scanner) quoted() (raw []byte, escaped bool) {
-	from := s.i + 1
-	for i := from; i < len(s.b); i++ {
-		switch c := s.b[i]; {
-		case c == '"':
-			s.i = i + 1
-			return s.b[from:i], escaped
-		case c == '\\':
-			escaped = true
+	rest := s.b[s.i+1:]
+	end := bytes.IndexByte(rest, '"')
+	if end >= 0 && bytes.IndexByte(rest[:end], '\\') >= 0 {
+		escaped = true
+		end = closingQuote(rest)
+	}
+	if end < 0 {
+		s.fail()
+		return nil, false
+	}
+	s.i += end + 2
+	return rest[:end], escaped
+}
+
+// closingQuote finds the first quote that is not escaped, -1 when there is none.
+func closingQuote(b []byte) int {
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			return i
+		case '\\':
 			i++
-		case c < ' ':
-			s.fail()
-			return nil, false
 		}
 	}
-	s.fail()
-	return nil, false
+	return -1
 }
 
 // bytes reads the string at the cursor. Half a surrogate pair is kept as three
