@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,8 +12,12 @@ import (
 	"github.com/agentformation/service/pkg/client"
 )
 
-// undoTimeout bounds the removal of a formation whose deploy was interrupted.
-const undoTimeout = time.Minute
+// The bounds of an interrupted deploy: how long the server's first step is
+// waited for, and how long the removal may take.
+const (
+	firstStepTimeout = 10 * time.Second
+	undoTimeout      = time.Minute
+)
 
 func (a *app) deployCommand() *cobra.Command {
 	var includeDB bool
@@ -48,20 +51,63 @@ func (a *app) deploy(ctx context.Context, s *client.Server, b *bundle) (*client.
 		return nil, err
 	}
 	view := a.newProgress(b.id)
-	// Only a server that has the whole bundle can have made the formation. It
-	// looks for an older one first, so the one to be removed is ours.
-	var sent atomic.Bool
-	launched, err := s.Deploy(ctx, client.DeployRequest{ID: b.id, Bundle: b.file}, func(p client.Progress) {
-		if p.Stage != client.StageUploading {
-			sent.Store(true)
-		}
+	sending := &upload{done: make(chan struct{}), begun: make(chan struct{})}
+	work, release := sending.context(ctx)
+	launched, err := s.Deploy(work, client.DeployRequest{ID: b.id, Bundle: b.file}, func(p client.Progress) {
+		sending.step(p)
 		view.show(p)
 	})
+	release()
 	view.close()
-	if err != nil && ctx.Err() != nil && sent.Load() {
-		a.undo(ctx, s, b.id)
+	if err != nil && ctx.Err() != nil {
+		a.undo(ctx, s, b.id, sending)
 	}
 	return launched, stageOf(err)
+}
+
+// upload knows how far a deploy has come. Only when the server has told of a
+// first step is the formation of that name surely ours to remove: until then
+// it may still find that somebody else's is there.
+type upload struct {
+	done  chan struct{} // closed when the bundle is sent
+	begun chan struct{} // closed at the first step of the server
+}
+
+func (u *upload) step(p client.Progress) {
+	switch {
+	case p.Stage == client.StageUploaded:
+		close(u.done)
+	case p.Stage != client.StageUploading && !isClosed(u.begun):
+		close(u.begun)
+	}
+}
+
+// context returns a context for the deploy. An interrupt ends it at once,
+// except between the end of the upload and the server's first step.
+func (u *upload) context(ctx context.Context) (context.Context, func()) {
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if isClosed(u.done) {
+			timer := time.NewTimer(firstStepTimeout)
+			defer timer.Stop()
+			select {
+			case <-u.begun:
+			case <-timer.C:
+			case <-work.Done():
+			}
+		}
+		cancel()
+	})
+	return work, func() { stop(); cancel() }
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // absent refuses a formation that is there already, before anything is sent.
@@ -82,7 +128,13 @@ func absent(ctx context.Context, s *client.Server, id string) error {
 
 // undo removes the formation of an interrupted deploy. It works on after the
 // interrupt; a second one ends the program.
-func (a *app) undo(ctx context.Context, s *client.Server, id string) {
+func (a *app) undo(ctx context.Context, s *client.Server, id string, sending *upload) {
+	if !isClosed(sending.begun) {
+		if isClosed(sending.done) {
+			a.say("%s may still be deployed: look with `supervisor status %s`", id, id)
+		}
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	err := s.Delete(ctx, id)

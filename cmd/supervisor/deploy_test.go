@@ -204,8 +204,30 @@ func TestDeploy_AnInterruptRemovesTheNewFormation(t *testing.T) {
 	}
 }
 
-// Before the whole bundle is sent there is nothing of ours to remove, and a
-// formation of that name would be somebody else's.
+// An interrupt between the end of the upload and the server's word waits for
+// that word: somebody else's formation of that name must not be removed.
+func TestDeploy_AnInterruptOfARefusedDeployRemovesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	f.on("POST /rpc/formations", reply{do: func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		interrupt()
+		w.WriteHeader(http.StatusConflict)
+		io.WriteString(w, `{"error":"ValidationError","message":"it exists"}`) //nolint:errcheck // the client sees it
+	}})
+	s := newSession(t, f)
+	if code := s.run(ctx, "deploy", writeTree(t, "formation.afs")); code != exitInterrupted {
+		t.Errorf("exit code %d, want 130", code)
+	}
+	if said := f.said(); strings.Contains(said, "DELETE") {
+		t.Errorf("asked %s", said)
+	}
+}
+
+// Before the whole bundle is sent there is nothing of ours to remove.
 func TestDeploy_AnInterruptedUploadRemovesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -43,7 +43,7 @@ func (a *app) rootCommand() *cobra.Command {
 		return nil
 	}
 	root.AddCommand(
-		a.initCommand(),
+		a.initCommand(), a.serveCommand(),
 		a.deployCommand(), a.listCommand(), a.statusCommand(), a.logsCommand(),
 		a.startCommand(), a.stopCommand(), a.restartCommand(), a.deleteCommand(),
 		a.chatCommand(), a.keysCommand(), a.versionCommand(),
