@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -91,9 +92,9 @@ func readQuery(body []byte) (*query, error) {
 	if q.Model == "" || len(q.Messages) == 0 {
 		return nil, fmt.Errorf("you must provide a model and messages")
 	}
-	for i := len(q.Messages) - 1; i >= 0; i-- {
-		if q.Messages[i].Role == "user" {
-			q.user = q.Messages[i].text()
+	for _, m := range slices.Backward(q.Messages) {
+		if m.Role == "user" {
+			q.user = m.text()
 			break
 		}
 	}

@@ -331,65 +331,70 @@ func waitIdle(t *testing.T, fake *fakellm.Server) {
 // wire holds what networks and servers do to correct replies.
 func (s suite) wire(t *testing.T) {
 	t.Parallel()
-	t.Run("borders anywhere", func(t *testing.T) {
-		t.Parallel()
-		m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 3, Pieces: 400}})
-		texts, last, err := read(t, m, ask("hello", true))
-		if got := strings.Join(texts, ""); err != nil || got != poem || last.Finish != "stop" {
-			t.Errorf("text %q, finish %q, error %v", got, last.Finish, err)
+	t.Run("borders anywhere", s.bordersAnywhere)
+	t.Run("a slow first token", s.slowFirstToken)
+	t.Run("deltas do not wait for the end", s.deltasAtOnce)
+	t.Run("empty choices", s.emptyChoices)
+	t.Run("connections are used again", s.connectionsAgain)
+}
+
+func (s suite) bordersAnywhere(t *testing.T) {
+	t.Parallel()
+	m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 3, Pieces: 400}})
+	texts, last, err := read(t, m, ask("hello", true))
+	if got := strings.Join(texts, ""); err != nil || got != poem || last.Finish != "stop" {
+		t.Errorf("text %q, finish %q, error %v", got, last.Finish, err)
+	}
+}
+
+func (s suite) slowFirstToken(t *testing.T) {
+	t.Parallel()
+	m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: "late", Gate: "go"}})
+	go func() {
+		if fake.WaitCount(t.Context(), 1) == nil {
+			fake.Release("go")
 		}
+	}()
+	texts, _, err := read(t, m, ask("hello", true))
+	if got := strings.Join(texts, ""); err != nil || got != "late" {
+		t.Errorf("text %q, error %v", got, err)
+	}
+}
+
+func (s suite) deltasAtOnce(t *testing.T) {
+	t.Parallel()
+	m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 5, Gate: "go", GateAfter: 3}})
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	reply, err := llm.Collect(m.Stream(ctx, ask("hello", true)), func(string) error {
+		fake.Release("go") // the rest comes only when the beginning was seen
+		return nil
 	})
-	t.Run("a slow first token", func(t *testing.T) {
-		t.Parallel()
-		m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: "late", Gate: "go"}})
-		go func() {
-			if fake.WaitCount(t.Context(), 1) == nil {
-				fake.Release("go")
-			}
-		}()
-		texts, _, err := read(t, m, ask("hello", true))
-		if got := strings.Join(texts, ""); err != nil || got != "late" {
-			t.Errorf("text %q, error %v", got, err)
+	if err != nil || reply.Text != poem {
+		t.Errorf("text %q, error %v", reply.Text, err)
+	}
+}
+
+func (s suite) emptyChoices(t *testing.T) {
+	t.Parallel()
+	m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Frames: []string{
+		`{"choices":[]}`, `{"choices":[{"delta":{"content":"ok"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`, `{"choices":[]}`,
+	}}})
+	texts, last, err := read(t, m, ask("hello", true))
+	if got := strings.Join(texts, ""); err != nil || got != "ok" || last.Finish != "stop" {
+		t.Errorf("text %q, finish %q, error %v", got, last.Finish, err)
+	}
+}
+
+func (s suite) connectionsAgain(t *testing.T) {
+	t.Parallel()
+	m, fake := s.start(t)
+	for i := range 6 {
+		if _, _, err := read(t, m, ask("hello", i%2 == 0)); err != nil {
+			t.Fatal(err)
 		}
-	})
-	t.Run("deltas do not wait for the end", func(t *testing.T) {
-		t.Parallel()
-		m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 5, Gate: "go", GateAfter: 3}})
-		ctx, cancel := context.WithTimeout(t.Context(), guard)
-		defer cancel()
-		text := ""
-		for chunk, err := range m.Stream(ctx, ask("hello", true)) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if text += chunk.Text; text != "" {
-				fake.Release("go") // the rest comes only when the beginning was seen
-			}
-		}
-		if text != poem {
-			t.Errorf("text %q", text)
-		}
-	})
-	t.Run("empty choices", func(t *testing.T) {
-		t.Parallel()
-		m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Frames: []string{
-			`{"choices":[]}`, `{"choices":[{"delta":{"content":"ok"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`, `{"choices":[]}`,
-		}}})
-		texts, last, err := read(t, m, ask("hello", true))
-		if got := strings.Join(texts, ""); err != nil || got != "ok" || last.Finish != "stop" {
-			t.Errorf("text %q, finish %q, error %v", got, last.Finish, err)
-		}
-	})
-	t.Run("connections are used again", func(t *testing.T) {
-		t.Parallel()
-		m, fake := s.start(t)
-		for i := range 6 {
-			if _, _, err := read(t, m, ask("hello", i%2 == 0)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n := fake.Connections(); n != 1 {
-			t.Errorf("6 calls in a row used %d connections", n)
-		}
-	})
+	}
+	if n := fake.Connections(); n != 1 {
+		t.Errorf("6 calls in a row used %d connections", n)
+	}
 }

@@ -6,6 +6,7 @@ package llmtest
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,7 +99,7 @@ func (s *Script) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chun
 func (step Step) play(req llm.Request, yield func(llm.Chunk, error) bool) {
 	deltas := step.Deltas
 	if step.Text != "" {
-		deltas = append(deltas[:len(deltas):len(deltas)], step.Text)
+		deltas = append(slices.Clip(deltas), step.Text)
 	}
 	for _, text := range deltas {
 		if !yield(llm.Chunk{Text: text}, nil) {

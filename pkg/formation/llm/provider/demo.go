@@ -110,6 +110,7 @@ func readConversation(messages []chat.Message) conversation {
 			c.message, results = text, nil
 		case chat.Tool:
 			results = append(results, text)
+		case chat.Assistant: // its own words tell nothing new
 		}
 	}
 	c.system, c.toolResult = strings.Join(system, "\n\n"), strings.Join(results, "\n\n")

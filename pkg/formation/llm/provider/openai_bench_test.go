@@ -44,7 +44,7 @@ func runAdapter(b *testing.B, url string, transport http.RoundTripper, deltas bo
 	}
 	req := benchRequest(deltas)
 	measure(b, func() {
-		reply, err := llm.Collect(model.Stream(context.Background(), req), nil)
+		reply, err := llm.Collect(model.Stream(b.Context(), req), nil)
 		if err != nil || reply.Text != benchReply {
 			b.Fatalf("reply %q, error %v", reply.Text, err)
 		}

@@ -65,8 +65,7 @@ func (o *openAI) scrub(failed *llm.CallError) {
 }
 
 func (o *openAI) scrubbed(err error) error {
-	var failed *llm.CallError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*llm.CallError](err); ok {
 		o.scrub(failed)
 	}
 	return err

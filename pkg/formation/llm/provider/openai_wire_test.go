@@ -73,7 +73,8 @@ func TestOpenAI_SendsWhatTheProtocolWants(t *testing.T) {
 		Settings: llm.Settings{Temperature: &temperature, MaxTokens: &limit},
 		Tools:    []chat.ToolSpec{{Name: "f", Description: "does \"it\"", Schema: json.RawMessage(`{"type":"object"}`)}, {Name: "g"}},
 		Messages: []chat.Message{
-			{Role: chat.System, Content: "be\nbrief"}, {Role: chat.User, Content: "hi 🙂"},
+			{Role: chat.System, Content: "be\nbrief"},
+			{Role: chat.User, Content: "hi 🙂"},
 			{Role: chat.Assistant, Calls: []chat.ToolCall{{ID: "c1", Name: "f", Args: json.RawMessage(`{"a":"b"}`)}, {ID: "c2", Name: "g"}}},
 			{Role: chat.Tool, CallID: "c1", Content: "done"},
 		},

@@ -10,19 +10,19 @@ import (
 
 // value reads anything with the scanner, to compare it with encoding/json.
 func (s *scanner) value() any {
-	switch c := s.peek(); {
-	case c == '{':
+	switch s.peek() {
+	case '{':
 		out := map[string]any{}
 		s.object(func(key []byte) {
 			name, _ := repair(key, true)
 			out[name] = s.value()
 		})
 		return out
-	case c == '[':
+	case '[':
 		out := []any{}
 		s.array(func() { out = append(out, s.value()) })
 		return out
-	case c == '"':
+	case '"':
 		return s.text()
 	default:
 		return string(s.raw())
