@@ -12,7 +12,7 @@ import (
 
 // runChild is the life of a child: the supervisor drives it over control.
 func runChild(in *control.Inherited) error {
-	log := zerolog.New(in.Log).With().Timestamp().Str("formation", in.FormationID).Logger()
+	log := zerolog.New(in.Log).Level(zerolog.InfoLevel).With().Timestamp().Str("formation", in.FormationID).Logger()
 	ctx, cancel := untilSignal(log)
 	defer cancel(nil)
 	f := formation.New(formation.Config{

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -177,10 +178,14 @@ func (f *Formation) Serve(ctx context.Context) error {
 	context.AfterFunc(life, func() { f.fatal(context.Cause(life)) })
 	server := f.server
 	f.background.Go(func() error {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !f.draining.Load() {
-			return fmt.Errorf("serve: %w", err)
+		err := server.Serve(l)
+		// A stop begins with the supervisor un-listening the socket, which may
+		// come before its Drain: no new connections, and the open ones go on.
+		unlistened := errors.Is(err, syscall.EINVAL)
+		if errors.Is(err, http.ErrServerClosed) || unlistened || f.draining.Load() {
+			return nil
 		}
-		return nil
+		return fmt.Errorf("serve: %w", err)
 	})
 	return nil
 }
