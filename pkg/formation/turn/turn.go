@@ -235,16 +235,22 @@ func (s *Service) threshold(r Request) time.Duration {
 }
 
 // accept commits the request and starts it. The live turn is entered in the
-// table before any later commit is acknowledged, so a duplicate always finds it.
+// table before the commit, so that a duplicate finds it, and so does its job:
+// the engine may fetch that before this process hears of its own commit.
 func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (request.Accepted, error) {
 	if err := ctx.Err(); err != nil {
 		return request.Accepted{}, err
 	}
 	var accepted request.Accepted
+	entered := false // only the store's writer and, after it, this goroutine look
 	done, first := make(chan error, 1), &batch{stream: t.stream}
 	s.cfg.DB.Submit(func(tx *store.Tx) (err error) {
 		if accepted, err = request.Accept(tx, t.rec, key); err != nil || accepted.Existing {
 			return err
+		}
+		if !entered {
+			s.enter(t)
+			entered = true
 		}
 		if t.rec.Mode == request.ModeAsync {
 			return s.cfg.Jobs.EnqueueTx(context.WithoutCancel(ctx), tx, JobKind, t.rec.ID)
@@ -252,8 +258,9 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 		return first.append(tx)
 	}, func(err error) {
 		if err == nil && !accepted.Existing {
-			s.enter(t)
 			first.show()
+		} else if entered {
+			s.leave(t)
 		}
 		done <- err
 	})
