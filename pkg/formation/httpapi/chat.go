@@ -131,7 +131,7 @@ func (a *api) readChat(c echo.Context, who *caller) (*turn.Request, *resumption,
 	defer body.Release()
 	var in chatBody
 	if err := body.Decode(&in); err != nil {
-		return nil, nil, chatFault(err)
+		return nil, nil, chatFault(in.alsoWrong(err, a.cfg.Formation.InputLimits.MaxMessageLength))
 	}
 	if !who.named && in.UserID != "" {
 		if err := checkUserID(in.UserID); err != nil {

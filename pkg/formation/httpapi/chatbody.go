@@ -79,6 +79,27 @@ func (in *chatBody) check(maxMessage int) []httpx.FieldError {
 	return bad
 }
 
+// alsoWrong adds the values that are wrong to a body whose types are wrong, so
+// that a caller learns everything at once.
+func (in *chatBody) alsoWrong(err error, maxMessage int) error {
+	var body *httpx.BodyError
+	if !errors.As(err, &body) || body.Fields[0].Field == "" { // the body as a whole
+		return err
+	}
+	known := make(map[string]bool, len(body.Fields))
+	for _, f := range body.Fields {
+		top, _, _ := strings.Cut(f.Field, ".")
+		known[top] = true
+	}
+	all := slices.Clone(body.Fields)
+	for _, f := range in.check(maxMessage) {
+		if !known[f.Field] {
+			all = append(all, f)
+		}
+	}
+	return &httpx.BodyError{Fields: all}
+}
+
 func (in *chatBody) checkMessage(bad *checker, most int) {
 	switch {
 	case in.Message == nil:

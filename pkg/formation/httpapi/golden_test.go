@@ -22,7 +22,8 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // TestGolden sends the requests of each testdata file in order to one formation
 // and compares the replies with the file. A section named "request" may begin
-// with the line "WAIT <id>": the request with that id ends first.
+// with the line "WAIT <id>", for the request with that id to end first, or
+// "STARTED", for a waiting turn to run first.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -74,6 +75,13 @@ func (d *door) exchange(t *testing.T, section []byte) []byte {
 		_, _ = h.Wait(t.Context()) // how it ended shows in the replies
 		section = rest
 	}
+	if rest, ok := bytes.CutPrefix(section, []byte("STARTED\n")); ok {
+		select {
+		case <-d.script.started:
+		case <-t.Context().Done():
+		}
+		section = rest
+	}
 	head, body, _ := bytes.Cut(section, []byte("\n\n"))
 	lines := strings.Split(strings.TrimSpace(string(head)), "\n")
 	method, path, _ := strings.Cut(lines[0], " ")
@@ -101,7 +109,7 @@ func (d *door) exchange(t *testing.T, section []byte) []byte {
 
 func writeBody(out *bytes.Buffer, contentType string, data []byte) {
 	switch {
-	case contentType == "application/json":
+	case contentType == "application/json" && len(data) > 0:
 		if err := json.Indent(out, bytes.TrimSpace(data), "", "  "); err != nil {
 			fmt.Fprintf(out, "NOT JSON: %v: %s", err, data)
 		}
