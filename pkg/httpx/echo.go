@@ -213,6 +213,9 @@ func (d *door) fail(s *scope, err error) {
 		d.cfg.Log.Error().Err(cause).Str("request_id", RequestID(s)).
 			Str("method", s.Request().Method).Str("path", s.Request().URL.Path).Msg("request failed")
 	}
+	if fault.KindOf(err) == fault.TooLarge {
+		s.Response().Header()["Connection"] = closeValue // the rest is not worth waiting for
+	}
 	if !s.Response().Committed && d.cfg.OnError != nil {
 		d.cfg.OnError(s, err)
 	}

@@ -31,6 +31,18 @@ func setWriteDeadline(rc *http.ResponseController) {
 	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 }
 
+// leftoverTimeout is how long a reply waits for the rest of a body that nobody
+// read: net/http takes it off the connection before the first byte goes out.
+const leftoverTimeout = 5 * time.Second
+
+// boundLeftover keeps a client that announced a body and does not send it from
+// holding the reply. The server takes the deadline back for the next request.
+func boundLeftover(c echo.Context, rc *http.ResponseController) {
+	if c.Request().ContentLength != 0 {
+		_ = rc.SetReadDeadline(time.Now().Add(leftoverTimeout))
+	}
+}
+
 func getBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) }
 
 func putBuffer(b *bytes.Buffer) {
@@ -64,7 +76,9 @@ func Raw(c echo.Context, status int, body []byte) error {
 	h := res.Header()
 	h["Content-Type"] = jsonType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	setWriteDeadline(http.NewResponseController(res.Writer))
+	rc := http.NewResponseController(res.Writer)
+	setWriteDeadline(rc)
+	boundLeftover(c, rc)
 	res.WriteHeader(status)
 	if c.Request().Method == http.MethodHead {
 		return nil

@@ -1,6 +1,7 @@
 package httpx
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -152,4 +153,38 @@ func TestReadBody_TellsACutBody(t *testing.T) {
 			}
 		})
 	})
+}
+
+func TestReply_DoesNotWaitForABodyThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		path, length string
+		want         time.Duration
+	}{
+		"JSON":               {"/json", "100", leftoverTimeout},
+		"stream":             {"/stream", "100", leftoverTimeout},
+		"too large for Bind": {"/bind", "2000", 0},
+		"far too large":      {"/json", "200000000", leftoverTimeout},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := NewEcho(Config{MaxBody: MaxFormationBody, OnError: func(c echo.Context, err error) {
+				_ = Raw(c, fault.KindOf(err).HTTPStatus(), []byte("{}"))
+			}})
+			e.POST("/json", func(echo.Context) error { return fault.New(fault.Unauthenticated, "", "no key") })
+			e.POST("/stream", func(c echo.Context) error { return OpenSSE(c).Comment("hi") })
+			e.POST("/bind", func(c echo.Context) error { return Bind(c, 1000, &struct{}{}) })
+			served(t, e, func(conn net.Conn) {
+				begin := time.Now()
+				_, _ = io.WriteString(conn, "POST "+tt.path+" HTTP/1.1\r\nHost: x\r\nContent-Length: "+tt.length+"\r\n\r\n")
+				res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res.Body.Close()
+				if took := time.Since(begin); took != tt.want {
+					t.Errorf("%s: answered %d after %v, want %v", name, res.StatusCode, took, tt.want)
+				}
+			})
+		})
+	}
 }

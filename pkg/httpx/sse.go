@@ -2,11 +2,18 @@ package httpx
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 )
+
+// maxLeftover is how many bytes of an unread body a stream takes off its
+// connection; with more left the connection ends with the stream.
+const maxLeftover = 256 << 10
 
 // SSE writes Server-Sent Events to one client. It is used by one goroutine at
 // a time. After the first error every method returns that error.
@@ -40,6 +47,15 @@ func OpenSSE(c echo.Context) *SSE {
 		h.Set("Connection", "keep-alive")
 	}
 	s := &SSE{w: res, rc: http.NewResponseController(res.Writer), buf: make([]byte, 0, 2048)}
+	if c.Request().ContentLength != 0 {
+		// The reply cannot begin before the body is off the connection, and the
+		// deadline for that must not last as long as the stream.
+		boundLeftover(c, s.rc)
+		if _, err := io.CopyN(io.Discard, c.Request().Body, maxLeftover); !errors.Is(err, io.EOF) {
+			h.Set("Connection", "close") // net/http gives up waiting, too
+		}
+		_ = s.rc.SetReadDeadline(time.Time{})
+	}
 	res.WriteHeader(http.StatusOK)
 	return s
 }
