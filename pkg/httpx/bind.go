@@ -175,8 +175,7 @@ func (f *planField) set(v reflect.Value, raw []byte) *FieldError {
 		return nil
 	}
 	wrong := FieldError{f.name, "Input should be " + article(f.kind), f.kind, WrongType}
-	var te *json.UnmarshalTypeError
-	if errors.As(err, &te) {
+	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if te.Field != "" {
 			wrong.Field += "." + te.Field
 			wrong.Type = jsonKind(te.Type)

@@ -29,8 +29,6 @@ type target struct {
 	Ignored  string
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func TestDecode_FillsExactlyNamedFields(t *testing.T) {
 	t.Parallel()
 	var got target
@@ -40,7 +38,7 @@ func TestDecode_FillsExactlyNamedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := target{
-		Message: ptr("abc"), Name: "plain ü", Flag: ptr(true), Seconds: ptr(15.0),
+		Message: new("abc"), Name: "plain ü", Flag: new(true), Seconds: new(15.0),
 		Files: []json.RawMessage{json.RawMessage("1"), json.RawMessage(`"x"`)}, Anything: json.RawMessage(`{"a":[]}`),
 		Inner: inner{3},
 	}
@@ -106,7 +104,8 @@ func TestDecode_BoundsDepthAndFindsDuplicatesAmongManyKeys(t *testing.T) {
 	if err := decodeObject(nest(maxDepth-1), &got); err != nil {
 		t.Errorf("at the limit: %v", err)
 	}
-	if err := decodeObject(nest(maxDepth), &got); err == nil || !strings.Contains(err.(*BodyError).Detail(), "nested deeper") {
+	err := decodeObject(nest(maxDepth), &got)
+	if body, ok := errors.AsType[*BodyError](err); !ok || !strings.Contains(body.Detail(), "nested deeper") {
 		t.Errorf("over the limit: %v", err)
 	}
 	var b strings.Builder

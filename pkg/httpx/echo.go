@@ -251,12 +251,10 @@ func (d *door) logAccess(s *scope, start time.Time) {
 
 // asFault gives the errors of echo and net/http their meaning.
 func asFault(err error) error {
-	var f *fault.Error
-	if errors.As(err, &f) {
+	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
-	var big *http.MaxBytesError
-	if errors.As(err, &big) {
+	if big, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(big.Limit)
 	}
 	var he *echo.HTTPError

@@ -43,7 +43,7 @@ func NewID(prefix string) string {
 	}
 	var out [64]byte
 	id := append(out[:0], prefix...)
-	now := uint64(time.Now().UnixMilli()) //nolint:gosec // after 1970
+	now := uint64(time.Now().UnixMilli())
 	for shift := 6 * (idTime - 1); shift >= 0; shift -= 6 {
 		id = append(id, idAlphabet[now>>shift&63])
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,8 +56,8 @@ func PeerAddr(r *http.Request, trusted []netip.Prefix) string {
 		return host
 	}
 	chain := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(chain) - 1; i >= 0; i-- {
-		addr, err := netip.ParseAddr(strings.TrimSpace(chain[i]))
+	for _, hop := range slices.Backward(chain) {
+		addr, err := netip.ParseAddr(strings.TrimSpace(hop))
 		if err != nil {
 			return host
 		}

@@ -36,11 +36,20 @@ func TestAuth_KeyTable(t *testing.T) {
 		"in the query":       {nil, []string{none}},
 	}
 	routes := []struct{ method, path, need string }{
-		{"GET", "/", none}, {"GET", "/v1", none}, {"GET", "/v1/health", none},
-		{"POST", "/v1/chat", both}, {"GET", "/v1/requests", both}, {"GET", "/v1/requests/r", both},
-		{"DELETE", "/v1/requests/r", both}, {"GET", "/v1/sessions", both}, {"GET", "/v1/sessions/s", both},
-		{"GET", "/v1/sessions/s/messages", both}, {"GET", "/v1/events/s/r", both},
-		{"GET", "/v1/status", admin}, {"GET", "/v1/agents", admin}, {"GET", "/v1/agents/writer", admin},
+		{"GET", "/", none},
+		{"GET", "/v1", none},
+		{"GET", "/v1/health", none},
+		{"POST", "/v1/chat", both},
+		{"GET", "/v1/requests", both},
+		{"GET", "/v1/requests/r", both},
+		{"DELETE", "/v1/requests/r", both},
+		{"GET", "/v1/sessions", both},
+		{"GET", "/v1/sessions/s", both},
+		{"GET", "/v1/sessions/s/messages", both},
+		{"GET", "/v1/events/s/r", both},
+		{"GET", "/v1/status", admin},
+		{"GET", "/v1/agents", admin},
+		{"GET", "/v1/agents/writer", admin},
 	}
 	for name, key := range keys {
 		for _, r := range routes {

@@ -142,8 +142,8 @@ func TestChat_FramesArriveBeforeTheTurnEndsAndItOutlivesItsReader(t *testing.T) 
 		t.Errorf("the turn ended %s", got.Status)
 	}
 	// The rest is read by the one who comes back.
-	res = d.send(t, "POST", "/v1/chat", `{"request_id":"r1"}`, "X-SVC-Client-Key", clientKey, "Last-Event-ID", "1")
-	all := frames(t, res)
+	rest := d.send(t, "POST", "/v1/chat", `{"request_id":"r1"}`, "X-SVC-Client-Key", clientKey, "Last-Event-ID", "1")
+	all := frames(t, rest)
 	if len(all) < 3 || all[0].id != "2" || all[len(all)-1].data != `{"finished":true}` {
 		t.Errorf("got %+v", all)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -184,7 +185,9 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	d.url = "http://" + listener.Addr().String()
 	t.Cleanup(func() {
 		_ = srv.Close()
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 		d.turns.Stop()
 		stop()
 		if err := <-ended; err != nil {
@@ -197,8 +200,16 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	return d
 }
 
+// answer is a reply whose body ends with the test.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+	Close      bool
+	Body       io.Reader
+}
+
 // send makes one request with a connection of its own.
-func (d *door) send(t *testing.T, method, path, body string, header ...string) *http.Response {
+func (d *door) send(t *testing.T, method, path, body string, header ...string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, d.url+path, strings.NewReader(body))
 	if err != nil {
@@ -212,5 +223,5 @@ func (d *door) send(t *testing.T, method, path, body string, header ...string) *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { res.Body.Close() })
-	return res
+	return answer{res.StatusCode, res.Header, res.Close, res.Body}
 }

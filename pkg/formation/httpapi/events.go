@@ -60,7 +60,7 @@ func (a *api) streamRequest(c echo.Context, t follower, after uint64, mark strea
 	})
 	defer s.close()
 	if err := s.mark(mark, "stream_open", ""); err != nil {
-		return nil //nolint:nilerr // The client left.
+		return nil // the client left
 	}
 	err := t.Frames(ctx, after, s.emit)
 	switch {

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -53,7 +52,7 @@ func golden(t *testing.T, file string) {
 		got.Files = append(got.Files, section, txtar.File{Name: "reply", Data: n.normalize(d.exchange(t, section.Data))})
 	}
 	if *update {
-		if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil { //nolint:gosec // a source file
+		if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -148,7 +147,7 @@ func (n *normalizer) normalize(b []byte) []byte {
 }
 
 // frames reads a stream and returns the data lines of its frames by event name.
-func frames(t *testing.T, res *http.Response) (out []frame) {
+func frames(t *testing.T, res answer) (out []frame) {
 	t.Helper()
 	var f frame
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
