@@ -142,7 +142,7 @@ func (f *Formation) Records(ctx context.Context, after uint64, sink func(control
 	}
 	return p.spool.Follow(ctx, after, func(r spool.Record) error {
 		return sink(control.Record{
-			Seq: r.Seq, Time: r.Time, Kind: control.RecordKind(r.Kind), //nolint:gosec // 1 or 2
+			Seq: r.Seq, Time: r.Time, Kind: control.RecordKind(r.Kind),
 			Action: r.Action, Actor: r.Actor, Result: r.Result, Message: r.Message, Detail: r.Detail,
 		})
 	})

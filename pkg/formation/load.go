@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -229,12 +231,10 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 // but a provider has one connection here, so two keys for one are refused.
 func providerKeys(m *manifest.Formation) (map[string]string, error) {
 	keys := make(map[string]string, len(m.LLM.APIKeys))
-	for name, key := range m.LLM.APIKeys {
-		keys[name] = key
-	}
-	models := m.LLM.Models
+	maps.Copy(keys, m.LLM.APIKeys)
+	models := slices.Clone(m.LLM.Models)
 	for i := range m.Agents {
-		models = append(models[:len(models):len(models)], m.Agents[i].LLM.Models...)
+		models = append(models, m.Agents[i].LLM.Models...)
 	}
 	for _, model := range models {
 		if model.APIKey == "" {

@@ -63,8 +63,10 @@ func TestRecall_ShowsTheNewestMessagesOfThatUsersSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := memory.Context{LastAgent: "writer", History: []chat.Message{
-		{Role: chat.User, Content: "q3"}, {Role: chat.Assistant, Content: "a3"},
-		{Role: chat.User, Content: "q4"}, {Role: chat.Assistant, Content: "a4"},
+		{Role: chat.User, Content: "q3"},
+		{Role: chat.Assistant, Content: "a3"},
+		{Role: chat.User, Content: "q4"},
+		{Role: chat.Assistant, Content: "a4"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)

@@ -31,7 +31,7 @@ func AppendFrames(tx *store.Tx, requestID string, frames []Frame) error {
 		blob = appendChunk(appendChunk(blob, frames[i].Event), frames[i].Data)
 	}
 	if _, err := tx.Exec(`INSERT INTO stream_events (request_id, first_id, last_id, frames) VALUES (?, ?, ?, ?)`,
-		requestID, int64(frames[0].ID), int64(frames[len(frames)-1].ID), blob); err != nil { //nolint:gosec // ids count from 1
+		requestID, int64(frames[0].ID), int64(frames[len(frames)-1].ID), blob); err != nil {
 		return fmt.Errorf("store frames of %s: %w", requestID, err)
 	}
 	return nil
@@ -40,7 +40,7 @@ func AppendFrames(tx *store.Tx, requestID string, frames []Frame) error {
 // Frames returns the stored frames with ids above after, in order.
 func Frames(ctx context.Context, db *store.DB, requestID string, after uint64) ([]Frame, error) {
 	rows, err := db.Query(ctx, `SELECT first_id, frames FROM stream_events
-		WHERE request_id = ? AND last_id > ? ORDER BY first_id`, requestID, int64(min(after, 1<<62))) //nolint:gosec // bounded
+		WHERE request_id = ? AND last_id > ? ORDER BY first_id`, requestID, int64(min(after, 1<<62)))
 	if err != nil {
 		return nil, fmt.Errorf("read frames of %s: %w", requestID, err)
 	}
@@ -76,7 +76,7 @@ func cutChunk(blob []byte) (chunk, rest []byte, err error) {
 	if size <= 0 || n > uint64(len(blob)-size) {
 		return nil, nil, errShortFrame
 	}
-	end := size + int(n) //nolint:gosec // bounded by len(blob)
+	end := size + int(n)
 	return blob[size:end], blob[end:], nil
 }
 

@@ -101,8 +101,11 @@ func TestKeyScope_TellsApartWhatJoinsAlike(t *testing.T) {
 	t.Parallel()
 	seen := make(map[[32]byte][]string)
 	for _, parts := range [][]string{
-		{"POST /a", "u", "json", "k"}, {"POST /a", "uj", "son", "k"}, {"POST /a", "u", "json;1:k", ""},
-		{"POST /a", "u;4:json", "", "k"}, {"POST /a", "", "u", "jsonk"},
+		{"POST /a", "u", "json", "k"},
+		{"POST /a", "uj", "son", "k"},
+		{"POST /a", "u", "json;1:k", ""},
+		{"POST /a", "u;4:json", "", "k"},
+		{"POST /a", "", "u", "jsonk"},
 	} {
 		scope := request.KeyScope(parts[0], parts[1], parts[2], parts[3])
 		if other, ok := seen[scope]; ok {

@@ -67,11 +67,10 @@ func (s *Spool) Add(ctx context.Context, r Record) error {
 // Follow calls sink for every record after a sequence number, then for new
 // ones, until ctx ends or sink fails. What sink took is removed.
 func (s *Spool) Follow(ctx context.Context, after uint64, sink func(Record) error) error {
-	err := s.follow(ctx, after, sink)
-	if ctx.Err() != nil {
-		return nil
+	if err := s.follow(ctx, after, sink); ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil // whatever a read made of the end of ctx
 }
 
 func (s *Spool) follow(ctx context.Context, after uint64, sink func(Record) error) error {
@@ -108,7 +107,7 @@ func (s *Spool) follow(ctx context.Context, after uint64, sink func(Record) erro
 
 func (s *Spool) read(ctx context.Context, after uint64) ([]Record, error) {
 	rows, err := s.db.Query(ctx, `SELECT seq, time, kind, action, actor, result, message, detail FROM records
-		WHERE seq > ? ORDER BY seq LIMIT ?`, int64(after), batchSize) //nolint:gosec // sequences come from SQLite
+		WHERE seq > ? ORDER BY seq LIMIT ?`, int64(after), batchSize)
 	if err != nil {
 		return nil, fmt.Errorf("read records: %w", err)
 	}
@@ -131,7 +130,7 @@ func (s *Spool) remove(ctx context.Context, upTo uint64) error {
 		return nil
 	}
 	if err := s.db.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec(`DELETE FROM records WHERE seq <= ?`, int64(upTo)) //nolint:gosec // sequences come from SQLite
+		_, err := tx.Exec(`DELETE FROM records WHERE seq <= ?`, int64(upTo))
 		return err
 	}); err != nil {
 		return fmt.Errorf("remove acknowledged records: %w", err)

@@ -18,9 +18,8 @@ const (
 )
 
 // checkpointer copies pages whenever the writer asks, until Close.
-func (db *DB) checkpointer() {
+func (db *DB) checkpointer(ctx context.Context) {
 	defer close(db.checked)
-	ctx := context.Background() //nolint:forbidigo // ends with Close, not with a caller
 	for range db.check {
 		pages, err := checkpoint(ctx, db)
 		if err != nil {

@@ -102,8 +102,9 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if err := db.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare store %s: %w", cfg.Path, err), write.Close())
 	}
-	go db.writer()
-	go db.checkpointer()
+	life := context.WithoutCancel(ctx) // the store's, which ends with Close
+	go db.writer(life)
+	go db.checkpointer(life)
 	return db, nil
 }
 

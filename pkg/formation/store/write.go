@@ -123,15 +123,14 @@ func (db *DB) Submit(fn func(*Tx) error, done func(error)) {
 // writer is the one goroutine that commits. It takes whatever is queued into
 // one transaction: under load the cost of a commit is shared, alone a write
 // waits for nobody.
-func (db *DB) writer() {
+func (db *DB) writer(ctx context.Context) {
 	defer close(db.stopped)
-	ctx := context.Background() //nolint:forbidigo // ends with Close, not with a caller
 	group := make([]op, 0, maxGroup)
 	for first := range db.ops {
 		group = append(group[:0], first)
 		group = db.gather(group)
-		if err := db.commit(group); err != nil {
-			db.commitAlone(group, err)
+		if err := db.commit(ctx, group); err != nil {
+			db.commitAlone(ctx, group, err)
 		} else {
 			for _, o := range group {
 				o.done(nil)
@@ -158,20 +157,17 @@ func (db *DB) gather(group []op) []op {
 
 // commitAlone gives each write of a failed group its own commit, so that only
 // the culprit fails.
-func (db *DB) commitAlone(group []op, groupErr error) {
+func (db *DB) commitAlone(ctx context.Context, group []op, groupErr error) {
 	if len(group) == 1 {
 		group[0].done(groupErr)
 		return
 	}
 	for i := range group {
-		group[i].done(db.commit(group[i : i+1]))
+		group[i].done(db.commit(ctx, group[i:i+1]))
 	}
 }
 
-func (db *DB) commit(group []op) (err error) {
-	// The writer outlives every caller, so its statements run without a
-	// caller's context.
-	ctx := context.Background() //nolint:forbidigo // the commit must not end with a request
+func (db *DB) commit(ctx context.Context, group []op) (err error) {
 	tx, err := db.write.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)

@@ -23,8 +23,7 @@ const (
 // Cancelling twice is no fault. Faults: NOT_FOUND, FORBIDDEN, and
 // OPERATION_FAILED when the request has completed or failed.
 func (s *Service) Cancel(ctx context.Context, userID, requestID string, admin bool) (string, error) {
-	rec, err := s.record(ctx, userID, requestID, admin)
-	if err != nil {
+	if _, err := s.record(ctx, userID, requestID, admin); err != nil {
 		if fault.KindOf(err) == fault.NotFound {
 			return "", fault.Errorf(fault.NotFound, "NOT_FOUND", "no request with id %q", requestID)
 		}
@@ -33,7 +32,8 @@ func (s *Service) Cancel(ctx context.Context, userID, requestID string, admin bo
 	if t := s.find(requestID); t != nil {
 		return s.cancelTurn(ctx, t)
 	}
-	if rec, err = request.Get(ctx, s.cfg.DB, requestID); err != nil {
+	rec, err := request.Get(ctx, s.cfg.DB, requestID)
+	if err != nil {
 		return "", err
 	}
 	return Cooperative, alreadyEnded(rec)

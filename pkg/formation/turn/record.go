@@ -29,14 +29,15 @@ type storedReply struct {
 // end writes how a turn ended and tells everybody who waits. A turn that was
 // cut because the process stops stays open: it resumes.
 func (s *Service) end(t *live, answer chat.Answer, err error) {
-	if cause := context.Cause(t.ctx); errors.Is(cause, ErrStopping) && err != nil {
+	switch cause := context.Cause(t.ctx); {
+	case errors.Is(cause, ErrStopping) && err != nil:
 		t.err = fault.Wrap(fault.Unavailable, "SERVICE_UNAVAILABLE",
 			"the formation is stopping; the request goes on when it is back", ErrStopping)
-	} else if errors.Is(cause, errCancelled) {
+	case errors.Is(cause, errCancelled):
 		s.endCancelled(t)
-	} else if err != nil {
+	case err != nil:
 		s.endFailed(t, err)
-	} else {
+	default:
 		s.endCompleted(t, answer)
 	}
 	t.stream.close()
