@@ -30,6 +30,9 @@ const (
 
 // Formation is the child's side of the contract. formation.Formation
 // implements it in the child; Client implements it in the supervisor.
+//
+// Calls come concurrently: Health at any time, and Drain and Stop also before or
+// during Load, when a signal or the end of the supervisor asks for them.
 type Formation interface {
 	// Hello refuses a wrong launch token with fault.Unauthenticated.
 	Hello(ctx context.Context, req HelloRequest) (Hello, error)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/supervisor/ports"
 	"github.com/agentformation/service/pkg/supervisor/process"
 )
@@ -103,7 +104,10 @@ func TestAdopt_TakesOverTheChildOfADeadSupervisor(t *testing.T) {
 // replaceAdopted kills the adopted child under load and sees it replaced.
 func (f *fixture) replaceAdopted(m *process.Manager, orphan int) {
 	f.t.Helper()
-	taken := f.spec.Socket.Bound() // the system may forbid taking the socket back
+	taken := f.spec.Socket.Bound()
+	if !taken && os.Geteuid() == 0 { // the system may forbid it to others
+		f.t.Error("the listening socket was not taken back")
+	}
 	load := newLoad(f.spec.Socket.Addr().String(), 4)
 	load.answered(f.t, 20)
 	launch := m.Snapshot().LaunchID
@@ -221,6 +225,8 @@ func TestAdopt_HungChildIsKilledNotTakenOver(t *testing.T) {
 func TestAdopt_NeverSignalsAStranger(t *testing.T) {
 	t.Parallel()
 	stranger := exec.Command("sleep", "600")
+	stranger.Env = []string{control.EnvLaunchToken + "=secret"}
+	stranger.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a child of ours would be
 	if err := stranger.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -234,13 +240,13 @@ func TestAdopt_NeverSignalsAStranger(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, rec := range map[string]map[string]any{
-		"other start time": {"start_time": start + 1, "boot_id": strings.TrimSpace(string(boot))},
-		"other boot":       {"start_time": start, "boot_id": "another"},
-		"no token":         {"start_time": start, "boot_id": strings.TrimSpace(string(boot))},
+		"other start time": {"start_time": start + 1, "boot_id": strings.TrimSpace(string(boot)), "token": "secret"},
+		"other boot":       {"start_time": start, "boot_id": "another", "token": "secret"},
+		"other token":      {"start_time": start, "boot_id": strings.TrimSpace(string(boot)), "token": "secre"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, "ok")
-			rec["formation_id"], rec["launch_id"], rec["token"] = "sample", "abc", "secret"
+			rec["formation_id"], rec["launch_id"] = "sample", "abc"
 			rec["pid"], rec["socket"] = stranger.Process.Pid, filepath.Join(f.spec.RunDir, "plugin1")
 			f.writeRecord(rec)
 			m := f.manager()

@@ -2,7 +2,6 @@ package process_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -78,10 +78,12 @@ type formation struct {
 	state   string
 	fence   []string
 	serving atomic.Bool
-	frozen  atomic.Bool
+	frozen  atomic.Bool // health is answered, but the heartbeat stands still
+	mute    atomic.Bool // health is not answered
 	beats   atomic.Uint64
-	http    *http.Server
-	close   func() error
+
+	mu   sync.Mutex   // guards http: a signal drains on another goroutine than Serve's
+	http *http.Server // nil before Serve
 }
 
 // marked tells whether the test has put a marker file into the state directory.
@@ -133,14 +135,20 @@ func (f *formation) Serve(context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.http = &http.Server{Handler: f.routes()}
-	f.close = l.Close
-	go func() { _ = f.http.Serve(l) }()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	server := &http.Server{Handler: f.routes()}
+	f.http = server
+	go func() { _ = server.Serve(l) }()
 	f.serving.Store(true)
 	return nil
 }
 
-func (f *formation) Health(context.Context) (control.Health, error) {
+func (f *formation) Health(ctx context.Context) (control.Health, error) {
+	if f.mute.Load() {
+		<-ctx.Done()
+		return control.Health{}, ctx.Err()
+	}
 	if !f.frozen.Load() {
 		f.beats.Add(1)
 	}
@@ -160,10 +168,12 @@ func (f *formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 			return control.Drained{}, err
 		}
 	}
-	if f.close == nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.http == nil {
 		return control.Drained{}, nil
 	}
-	return control.Drained{}, errors.Join(f.close(), f.http.Shutdown(ctx))
+	return control.Drained{}, f.http.Shutdown(ctx)
 }
 
 func (f *formation) Stop(context.Context) error { return nil }
@@ -184,6 +194,7 @@ func (f *formation) routes() http.Handler {
 	})
 	mux.HandleFunc("/fence", func(w http.ResponseWriter, _ *http.Request) { say(w, "%s", strings.Join(f.fence, " ")) })
 	mux.HandleFunc("/freeze", func(http.ResponseWriter, *http.Request) { f.frozen.Store(true) })
+	mux.HandleFunc("/mute", func(http.ResponseWriter, *http.Request) { f.mute.Store(true) })
 	mux.HandleFunc("/flags", func(w http.ResponseWriter, _ *http.Request) {
 		flags, err := unix.FcntlInt(control.FDListener, unix.F_GETFL, 0)
 		cloexec, err2 := unix.FcntlInt(control.FDListener, unix.F_GETFD, 0)

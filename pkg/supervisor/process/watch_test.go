@@ -296,6 +296,40 @@ func TestStop_HungChildIsEndedAndThePortClosed(t *testing.T) {
 	}
 }
 
+func TestStop_ChildWithoutControlIsEndedBySIGTERM(t *testing.T) {
+	t.Parallel()
+	f := setup(t, "ok")
+	f.cfg.HealthTimeout, f.cfg.HealthInterval = 200*time.Millisecond, time.Hour
+	f.spec.DrainTimeout = patience
+	m := f.start()
+	f.ask("/mute")
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := m.Snapshot().LastExit; e.Code != 0 || e.Reason != "stopped" {
+		t.Errorf("exit %+v, want an orderly end by SIGTERM", e)
+	}
+}
+
+func TestStop_EndsACrashedFormationsAnswering(t *testing.T) {
+	t.Parallel()
+	f := setup(t, "exit-in-load")
+	m := f.manager()
+	if err := m.Start(t.Context(), f.spec, nil); err == nil {
+		t.Fatal("start: want a failure")
+	}
+	f.assertCrashed(m)
+	if err := m.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.Snapshot(); s.Status != process.StatusStopped || s.LastExit == nil {
+		t.Errorf("snapshot %+v, want stopped, with the last exit kept", s)
+	}
+	if !f.refused() {
+		t.Error("the port still accepts")
+	}
+}
+
 func TestStop_InterruptsAStart(t *testing.T) {
 	t.Parallel()
 	f := setup(t, "stuck")
