@@ -34,13 +34,15 @@ func (r *report) write(to io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s, %s form, took %s\n\n", machine(), r.begin.Format(time.DateOnly), r.plan.form, r.took.Round(time.Second))
 	r.writeChat(&b)
-	b.WriteString("\n")
 	r.writeRest(&b)
 	_, err := io.WriteString(to, b.String())
 	return err
 }
 
 func (r *report) writeChat(b *strings.Builder) {
+	if len(r.chat) == 0 {
+		return
+	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "chat\tper second\tlimit\tratio\taim\tp50\tlimit\tp99\tlimit\tcpu/turn\tlimit\taim\terrors\t")
 	for _, c := range r.chat {
@@ -60,6 +62,7 @@ func (r *report) writeChat(b *strings.Builder) {
 			fmt.Fprintf(b, "last error of %s: %v\n", c, c.ours.lastErr)
 		}
 	}
+	b.WriteString("\n")
 }
 
 func (r *report) writeRest(b *strings.Builder) {
@@ -97,7 +100,9 @@ func (r *report) writeRest(b *strings.Builder) {
 	fmt.Fprintf(w, "one of %d children, idle for %s\t%s\t%s\t%s\t%.2f\t< %s\t\n", len(r.idle.children), r.plan.idle,
 		mb(c.pss), mb(c.private), mb(r.idle.limit.pss), float64(c.pss)/float64(max(r.idle.limit.pss, 1)), mb(aimPSS))
 	fmt.Fprintf(w, "supervisor, idle\t%s\t%s\t\t\t\t\n", mb(r.idle.supervisor.pss), mb(r.idle.supervisor.private))
-	fmt.Fprintf(w, "formation right after the load\t%s\t%s\t\t\t\t\n", mb(r.loaded.pss), mb(r.loaded.private))
+	if r.loaded.pss > 0 {
+		fmt.Fprintf(w, "formation right after the load\t%s\t%s\t\t\t\t\n", mb(r.loaded.pss), mb(r.loaded.private))
+	}
 	_ = w.Flush() // a Builder takes everything
 }
 
@@ -121,7 +126,8 @@ const resultsHead = `# Last measured
 loaded in turns in the same run: plain net/http, one call of the same model server, one inserted SQLite row, nothing
 else. Load generator, model server and the measured process share the machine, so ratios say more than absolute
 numbers. CPU per turn is user and system time of the serving process alone. "routed" asks the model which agent
-answers, so its turn makes two model calls where the limit handler makes one.
+answers, so its turn makes two model calls where the limit handler makes one. PSS counts the program's pages, shared by
+all children, in equal parts: it falls with their number towards the private memory beside it.
 
 `
 
