@@ -84,8 +84,11 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Manager.Policy == (process.Policy{}) {
+		cfg.Manager.Policy = process.DefaultPolicy()
+	}
 	if !cfg.AutoRestart {
-		cfg.Manager.Policy = process.Policy{Max: 1} // the first failure is the last
+		cfg.Manager.Policy.Max = 1 // the first failure is the last
 	}
 	for _, dir := range []string{cfg.Dirs.Formations, cfg.Dirs.staging(), cfg.Dirs.trash(), cfg.Dirs.Logs, cfg.Dirs.Run, cfg.Dirs.Tmp} {
 		if dir == "" {

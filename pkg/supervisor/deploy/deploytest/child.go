@@ -1,0 +1,180 @@
+package deploytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/agentformation/service/pkg/control"
+	"github.com/agentformation/service/pkg/fault"
+)
+
+// childEnv makes a test binary a child instead.
+const childEnv = "DEPLOYTEST_CHILD"
+
+// Main runs verify (goleak.VerifyTestMain, usually), or the child when this
+// process was started as one. TestMain calls it.
+func Main(m *testing.M, verify func(*testing.M)) {
+	if os.Getenv(childEnv) != "" {
+		os.Exit(childMain())
+	}
+	verify(m)
+}
+
+// childMain serves one scripted formation over the real control protocol.
+func childMain() int {
+	in, err := control.Inherit()
+	if err != nil || in == nil {
+		fmt.Fprintln(os.Stderr, "inherit:", in, err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	f := &formation{in: in, started: time.Now()}
+	if err := control.Serve(ctx, f, in.ServeOptions(zerolog.New(in.Log))); err != nil {
+		fmt.Fprintln(os.Stderr, "serve:", err)
+		return 1
+	}
+	return 0
+}
+
+// formation behaves as the file "behave" of its bundle says, or the one of its
+// state directory, which a test can write later:
+//
+//	crash    prints a line on descriptor 2 and exits with 7 during Load
+//	secrets  fails Load with SecretsError
+//	wait     stays in Load, with progress, while the state directory has no file "go"
+//	linger   ends its drain only when the state directory has a file "go"
+type formation struct {
+	in      *control.Inherited
+	started time.Time
+	state   string
+	mode    string
+	serving atomic.Bool
+	beats   atomic.Uint64
+	http    *http.Server
+	close   func() error
+}
+
+// Hello proves the launch.
+func (f *formation) Hello(_ context.Context, req control.HelloRequest) (control.Hello, error) {
+	if err := f.in.CheckHello(req); err != nil {
+		return control.Hello{}, err
+	}
+	return control.Hello{
+		FormationID: f.in.FormationID, LaunchID: f.in.LaunchID, Build: "test", PID: os.Getpid(),
+		StartedAt: f.started, Serving: f.serving.Load(), ControlVersion: control.Version,
+	}, nil
+}
+
+// Load does what the bundle asks for.
+func (f *formation) Load(_ context.Context, req control.LoadRequest, progress func(string)) (control.Loaded, error) {
+	f.state = req.StateDir
+	for _, dir := range []string{req.Dir, req.StateDir} {
+		if text, err := os.ReadFile(filepath.Join(dir, "behave")); err == nil {
+			f.mode = strings.TrimSpace(string(text))
+		}
+	}
+	switch f.mode {
+	case "crash":
+		fmt.Fprintln(os.Stderr, "the disk is on fire")
+		os.Exit(7)
+	case "secrets":
+		return control.Loaded{}, fault.New(fault.Invalid, "SecretsError", "secret API_KEY is missing; set it with: supervisor secrets")
+	case "wait":
+		f.await(progress)
+	}
+	return control.Loaded{Warnings: []string{"formation.afs:1:1: a warning"}, Agents: 1}, nil
+}
+
+// await returns when the state directory has a file "go".
+func (f *formation) await(progress func(string)) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		if _, err := os.Stat(filepath.Join(f.state, "go")); err == nil {
+			return
+		}
+		progress("waiting")
+	}
+}
+
+// Serve accepts on the inherited socket.
+func (f *formation) Serve(context.Context) error {
+	l, err := control.Listener()
+	if err != nil {
+		return err
+	}
+	f.http = &http.Server{Handler: f.routes(), ReadHeaderTimeout: 10 * time.Second}
+	f.close = l.Close
+	go func() { _ = f.http.Serve(l) }()
+	f.serving.Store(true)
+	return nil
+}
+
+// Health beats at every question.
+func (f *formation) Health(context.Context) (control.Health, error) {
+	return control.Health{Ready: true, Serving: f.serving.Load(), Heartbeat: f.beats.Add(1)}, nil
+}
+
+// Status tells little.
+func (f *formation) Status(context.Context) (control.Status, error) {
+	return control.Status{FormationID: f.in.FormationID, Agents: 1, Uptime: time.Since(f.started)}, nil
+}
+
+// Drain closes the port and finishes requests.
+func (f *formation) Drain(ctx context.Context, req control.DrainRequest) (control.Drained, error) {
+	if req.CloseSocket {
+		if err := control.ShutdownListener(); err != nil {
+			return control.Drained{}, err
+		}
+	}
+	if f.mode == "linger" {
+		f.await(func(string) {})
+	}
+	if f.close == nil {
+		return control.Drained{}, nil
+	}
+	return control.Drained{}, errors.Join(f.close(), f.http.Shutdown(ctx))
+}
+
+// Stop has nothing to close.
+func (f *formation) Stop(context.Context) error { return nil }
+
+// Records has none.
+func (f *formation) Records(ctx context.Context, _ uint64, _ func(control.Record) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// routes: / tells the process number, /env the environment, /log writes a line
+// to both logs, /exit ends the process without a word to the supervisor.
+func (f *formation) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strconv.Itoa(os.Getpid())) })
+	mux.HandleFunc("/env", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Join(os.Environ(), "\n")) })
+	mux.HandleFunc("/log", func(_ http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(f.in.Log, "out "+r.URL.RawQuery)
+		fmt.Fprintln(os.NewFile(2, "stderr"), "err "+r.URL.RawQuery)
+	})
+	mux.HandleFunc("/exit", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
+	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: open\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	return mux
+}

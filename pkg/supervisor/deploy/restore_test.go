@@ -1,0 +1,202 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/supervisor/deploy"
+	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+	"github.com/agentformation/service/pkg/supervisor/process"
+	"github.com/agentformation/service/pkg/supervisor/registry"
+)
+
+func get(t *testing.T, r *deploytest.Rig, id string) deploy.View {
+	t.Helper()
+	v, err := r.Service.Get(t.Context(), id)
+	if err != nil {
+		t.Fatalf("get %s: %v", id, err)
+	}
+	return v
+}
+
+func running(t *testing.T, r *deploytest.Rig, id string) func() bool {
+	return func() bool { return get(t, r, id).Process.Status == process.StatusRunning }
+}
+
+func TestRestore_AdoptsTheLivingLaunchesTheDeadAndLeavesTheStopped(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	living, dead, stopped := r.MustDeploy(t, "living", nil), r.MustDeploy(t, "dead", nil), r.MustDeploy(t, "stopped", nil)
+	if _, err := r.Service.Restart(t.Context(), "dead", nil); err != nil {
+		t.Fatal(err)
+	}
+	dead = get(t, r, "dead")
+	if _, err := r.Service.Stop(t.Context(), "stopped"); err != nil {
+		t.Fatal(err)
+	}
+	r.Abandon(t)
+	if err := syscall.Kill(dead.Process.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := deploytest.Ask(t, living.Port, "/"); status != 200 {
+		t.Errorf("without a supervisor the formation answers %d", status)
+	}
+
+	r.Start(t, nil)
+	if v := get(t, r, "living"); v.Process.PID != living.Process.PID || !v.Process.Adopted || v.Process.Status != process.StatusRunning {
+		t.Errorf("living: %+v, want process %d adopted", v.Process, living.Process.PID)
+	}
+	if s := get(t, r, "dead").Process.Status; s != process.StatusStarting && s != process.StatusRunning {
+		t.Errorf("dead is %s right after the start, want starting", s)
+	}
+	deploytest.Eventually(t, "the dead formation runs", running(t, r, "dead"))
+	if v := get(t, r, "dead"); v.Port != dead.Port || v.RestartCount != 1 || v.Process.PID == dead.Process.PID {
+		t.Errorf("dead: %+v, want port %d and the restart count kept", v, dead.Port)
+	}
+	if v := get(t, r, "stopped"); v.Process.Status != process.StatusStopped || v.Port != stopped.Port {
+		t.Errorf("stopped: %+v", v)
+	}
+	if v, err := r.Service.Start(t.Context(), "stopped", nil); err != nil || v.Port != stopped.Port {
+		t.Errorf("start of the stopped one: %+v, %v", v, err)
+	}
+}
+
+func TestRestore_TargetWaitsForALaunchThatIsToCome(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	v := r.MustDeploy(t, "hello", nil)
+	r.Shutdown(t)
+	assertGone(t, v.Process.PID)
+	r.Start(t, nil)
+	if target, err := r.Service.Target(t.Context(), "hello"); err != nil || target.Port != v.Port {
+		t.Errorf("target = %+v, %v", target, err)
+	}
+}
+
+func TestRestore_FinishesWhatWasInterrupted(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	deleting := r.MustDeploy(t, "deleting", nil)
+	if err := r.Registry.SetDeleting(t.Context(), "deleting"); err != nil {
+		t.Fatal(err)
+	}
+	// A deploy that got as far as its row and directory.
+	err := r.Registry.Begin(t.Context(), registry.NewFormation{ID: "deploying", Name: "x", Port: r.First + 5, Serial: 1, Dir: "versions/1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"formations/deploying/versions/1", "formations/.staging/half-1", "formations/.trash/old-2"} {
+		if err := os.MkdirAll(filepath.Join(r.Home, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(r.Home, "tmp", "bundle-1"), []byte("half an upload"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.Abandon(t)
+	r.Start(t, nil)
+	for _, id := range []string{"deleting", "deploying"} {
+		if _, err := r.Service.Get(t.Context(), id); fault.NameOf(err) != "FormationNotFound" {
+			t.Errorf("%s: %v, want FormationNotFound", id, err)
+		}
+	}
+	if rows, err := r.Registry.List(t.Context()); err != nil || len(rows) != 0 {
+		t.Errorf("rows left: %+v, %v", rows, err)
+	}
+	if left := r.Left(t); len(left) != 0 {
+		t.Errorf("left on disk: %q", left)
+	}
+	assertGone(t, deleting.Process.PID)
+}
+
+func TestRestore_EndsALivingChildThatShouldBeStopped(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	v := r.MustDeploy(t, "hello", nil)
+	r.Abandon(t)
+	reg, err := registry.Open(t.Context(), registry.Config{Path: filepath.Join(r.Home, "registry.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reg.SetDesired(t.Context(), "hello", registry.Stopped); err != nil {
+		t.Fatal(err)
+	}
+	if err := reg.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.Start(t, nil)
+	if got := get(t, r, "hello").Process.Status; got != process.StatusStopped {
+		t.Errorf("status = %s, want stopped", got)
+	}
+	assertGone(t, v.Process.PID)
+}
+
+func TestRestore_ToleratesAFormationWithoutItsDirectory(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	r.MustDeploy(t, "broken", nil)
+	good := r.MustDeploy(t, "good", nil)
+	r.Shutdown(t)
+	if err := os.RemoveAll(filepath.Join(r.Home, "formations/broken")); err != nil {
+		t.Fatal(err)
+	}
+	r.Start(t, nil)
+	deploytest.Eventually(t, "the good formation runs", running(t, r, "good"))
+	_, err := r.Service.Start(t.Context(), "broken", nil)
+	deploytest.Eventually(t, "the start of the broken one is refused", func() bool {
+		_, err = r.Service.Start(t.Context(), "broken", nil)
+		return fault.NameOf(err) == "ParseError"
+	})
+	if v := get(t, r, "good"); v.Port != good.Port {
+		t.Errorf("good moved from port %d to %d", good.Port, v.Port)
+	}
+	if err := r.Service.Delete(t.Context(), "broken"); err != nil {
+		t.Errorf("delete of the broken one: %v", err)
+	}
+}
+
+func TestRestore_TriesALaunchThatFailsAgain(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	r.MustDeploy(t, "hello", nil)
+	r.Shutdown(t)
+	behave(t, r, "hello", "crash")
+	r.Start(t, nil)
+	deploytest.Eventually(t, "the first launch fails", func() bool { return get(t, r, "hello").Process.LastExit != nil })
+	behave(t, r, "hello", "")
+	deploytest.Eventually(t, "the formation runs", running(t, r, "hello"))
+}
+
+func TestShutdown_EndsADeployInProgressAndRefusesOthers(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	waiting, result := make(chan struct{}, 1000), make(chan error, 1)
+	body := deploytest.Bundle(t, "hello", deploytest.Files("hello", map[string]string{"behave": "wait"}))
+	go func() {
+		_, err := r.DeployBundle(t, deploy.Request{ID: "hello"}, body, func(p deploy.Progress) {
+			if p.Message == "waiting" {
+				select {
+				case waiting <- struct{}{}:
+				default:
+				}
+			}
+		})
+		result <- err
+	}()
+	<-waiting
+	service := r.Service
+	r.Shutdown(t)
+	assertFault(t, <-result, fault.Unavailable, "FormationUnavailable", "shutting down")
+	if left := r.Left(t); len(left) != 0 {
+		t.Errorf("left on disk: %q", left)
+	}
+	b, err := service.Receive(t.Context(), os.Stdin)
+	if err == nil {
+		defer b.Discard()
+		_, err = service.Deploy(t.Context(), deploy.Request{ID: "other", Bundle: b}, nil)
+		assertFault(t, err, fault.Unavailable, "FormationUnavailable", "shutting down")
+	}
+}
