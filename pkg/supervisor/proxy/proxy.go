@@ -127,6 +127,10 @@ func (p *Proxy) handle(c echo.Context) error {
 		ErrorLog:       p.errorLog,
 		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}
+	// Otherwise our server closes the request's body as soon as the answer
+	// begins. The transport may still look for that body's end then; it takes the
+	// read of a closed one for a fault and cuts the answer off.
+	_ = http.NewResponseController(c.Response()).EnableFullDuplex() // a protocol without it has no such rule
 	rp.ServeHTTP(c.Response(), c.Request())
 	if failed == nil {
 		return nil

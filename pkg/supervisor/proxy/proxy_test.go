@@ -391,3 +391,62 @@ func BenchmarkProxy(b *testing.B) {
 		}
 	}
 }
+
+// lateEnd is a request body whose end is looked for only when the answer has
+// begun, as it happens between two processes.
+type lateEnd struct {
+	io.ReadCloser
+	begun <-chan struct{}
+	read  bool
+}
+
+func (l *lateEnd) Read(p []byte) (int, error) {
+	if l.read {
+		<-l.begun
+	}
+	l.read = true
+	return l.ReadCloser.Read(p)
+}
+
+func TestProxy_AnAnswerThatBeginsBeforeTheBodysEndIsNotCutOff(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{})
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err != nil {
+			t.Error(err)
+		}
+		fmt.Fprint(w, "first ")
+		w.(http.Flusher).Flush()
+		<-begun
+		fmt.Fprint(w, "last")
+	}))
+	defer up.Close()
+	p := proxy.New(proxy.Config{Log: zerolog.Nop(), Target: func(context.Context, string) (proxy.Target, error) {
+		return proxy.Target{Addr: up.Listener.Addr().String()}, nil
+	}})
+	defer p.Close()
+	e := echo.New()
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			c.Request().Body = &lateEnd{ReadCloser: c.Request().Body, begun: begun}
+			return next(c)
+		}
+	})
+	p.Mount(e, "/api")
+	front := httptest.NewServer(e)
+	defer front.Close()
+	res, err := front.Client().Post(front.URL+"/api/hello/v1/chat", "application/json", strings.NewReader(`{"message":"hello"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	first := make([]byte, len("first "))
+	if _, err := io.ReadFull(res.Body, first); err != nil {
+		t.Fatal(err)
+	}
+	close(begun)
+	rest, err := io.ReadAll(res.Body)
+	if err != nil || string(rest) != "last" {
+		t.Errorf("after %q came %q, %v", first, rest, err)
+	}
+}
