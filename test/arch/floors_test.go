@@ -54,6 +54,14 @@ var floors = []floor{
 		"the use cases sit over the adapters, which do not know each other",
 	},
 	{
+		"pkg/supervisor/deploy/deploytest",
+		[]string{
+			"pkg/archive", "pkg/control", "pkg/supervisor/ports", "pkg/supervisor/registry",
+			"pkg/supervisor/process", "pkg/supervisor/proxy", "pkg/supervisor/deploy",
+		},
+		"a service with children of its own; no other room names it, so only tests can import it",
+	},
+	{
 		"pkg/supervisor/httpapi",
 		[]string{
 			"pkg/httpx", "pkg/archive", "pkg/supervisor/auth", "pkg/supervisor/registry",
