@@ -115,6 +115,8 @@ func (t *target) advise(err error) error {
 		return &hint{err, "compare the clocks of this machine and of " + t.url}
 	case e.Status == http.StatusUnauthorized:
 		return &hint{err, "the supervisor at " + t.url + " refuses the key, which is from " + t.origin}
+	case e.Name == "FormationUnavailable":
+		return &hint{err, "`supervisor status` shows how it ended, `supervisor start` starts it"}
 	case e.Name == "FormationNotFound":
 		return &hint{err, "`supervisor list` shows what is deployed"}
 	}

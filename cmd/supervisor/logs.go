@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -36,15 +39,32 @@ func (a *app) logsCommand() *cobra.Command {
 			if err := a.printLogs(logs, req.Stream, follow); err != nil || !follow {
 				return err
 			}
-			return t.advise(s.FollowLogs(cmd.Context(), args[0], req, func(line client.LogLine) error {
+			err = s.FollowLogs(cmd.Context(), args[0], req, func(line client.LogLine) error {
 				return a.printLogLine(line, req.Stream)
-			}))
+			})
+			return t.advise(a.endOfLogs(cmd.Context(), s, args[0], err))
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines until interrupted")
 	cmd.Flags().IntVarP(&req.Lines, "lines", "n", 100, "how many of the last lines of each stream, up to 10000")
 	cmd.Flags().StringVar(&req.Stream, "stream", "all", "which stream: stdout, stderr or all")
 	return cmd
+}
+
+// endOfLogs says why a followed log ended. The end of the formation is no error.
+func (a *app) endOfLogs(ctx context.Context, s *client.Server, id string, err error) error {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || e.Name != client.NameBrokenStream || ctx.Err() != nil {
+		return err
+	}
+	switch _, err := s.Get(ctx, id); {
+	case client.StatusOf(err) == http.StatusNotFound:
+		a.say("%s was deleted: its log ends here", id)
+		return nil
+	case err != nil:
+		return err
+	}
+	return &hint{e, "follow the log again"}
 }
 
 // printLogs prints the last lines. When lines follow, each is an object of its

@@ -68,12 +68,14 @@ func share(step client.Progress) int {
 		return 0
 	case client.StageUploaded:
 		return 50
-	case "extracting", "stopping":
+	case "extracting":
 		return 60
 	case "validating":
 		return 70
 	case "resolving_runtime":
 		return 75
+	case "stopping":
+		return 77
 	case "spawning":
 		return 80
 	}
