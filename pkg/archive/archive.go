@@ -92,13 +92,13 @@ func Extract(ctx context.Context, r io.Reader, dst string, lim Limits) (Info, er
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return Info{}, fmt.Errorf("make staging directory: %w", err)
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // after success only an empty directory is left; after failure the error below matters more
+	defer os.RemoveAll(tmp)
 
 	root, err := os.OpenRoot(tmp)
 	if err != nil {
 		return Info{}, fmt.Errorf("open staging directory: %w", err)
 	}
-	defer root.Close() //nolint:errcheck // a directory handle; nothing was written through it
+	defer root.Close()
 
 	in := &compressed{ctx: ctx, r: bufio.NewReaderSize(r, 64<<10), max: lim.withDefaults().MaxBytes}
 	u := newUnpacker(root, in, lim.withDefaults())

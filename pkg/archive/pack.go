@@ -24,7 +24,7 @@ func Pack(w io.Writer, dir, root string, exclude func(rel string, isDir bool) bo
 	if err != nil {
 		return fmt.Errorf("open %s: %w", dir, err)
 	}
-	defer src.Close() //nolint:errcheck // only read from
+	defer src.Close()
 	gz := gzip.NewWriter(w)
 	p := &packer{src: src, tw: tar.NewWriter(gz), root: root, exclude: exclude}
 	if err := fs.WalkDir(src.FS(), ".", p.visit); err != nil {
@@ -78,7 +78,7 @@ func (p *packer) file(rel, name string, info fs.FileInfo) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", rel, err)
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	if err := p.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: packMode(info.Mode())}); err != nil {
 		return err
 	}

@@ -278,15 +278,13 @@ func (u *unpacker) tooMany() error {
 // readError keeps limits and the caller's own errors, and turns what gzip and
 // tar say about the bytes into an ExtractError.
 func (u *unpacker) readError(what string, err error) error {
-	var f *fault.Error
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
 	}
 	if cause := u.in.ctx.Err(); cause != nil {
 		return fmt.Errorf("read bundle: %w", cause)
 	}
-	var perr *fs.PathError
-	if errors.As(err, &perr) {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("read bundle: %w", err)
 	}
 	return invalid("%s: %w", what, err)

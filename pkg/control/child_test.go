@@ -131,7 +131,7 @@ type fixture struct {
 // launch starts a child in mode and says Hello.
 func launch(t *testing.T, mode string, env ...string) *fixture {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ct") //nolint:usetesting // short, unlike t.TempDir: a unix socket lies in it
+	dir, err := os.MkdirTemp("", "ct")
 	if err != nil {
 		t.Fatal(err)
 	}

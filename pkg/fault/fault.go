@@ -128,8 +128,7 @@ func (e *Error) Unwrap() error { return e.cause }
 // From returns the outermost Error in err's chain. Anything else becomes
 // Internal with a fixed text, so that low-level detail never reaches a caller.
 func From(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return &Error{Kind: Internal, Message: "internal error", cause: err}

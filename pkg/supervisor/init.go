@@ -127,7 +127,7 @@ func writeNew(path, text string) (created bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("write settings: %w", err)
 	}
-	defer os.Remove(tmp.Name()) //nolint:errcheck // the name that stays is the link below
+	defer os.Remove(tmp.Name())
 	_, err = tmp.WriteString(text)
 	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return false, fmt.Errorf("write settings: %w", err)

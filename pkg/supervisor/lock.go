@@ -32,7 +32,7 @@ func acquireLock(dir string) (*lock, error) {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close() //nolint:errcheck // only read from
+		defer f.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}

@@ -95,7 +95,7 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for the management API: %w", err)
 	}
-	defer listener.Close() //nolint:errcheck // closed by the server as well
+	defer listener.Close()
 	for _, w := range s.cfg.Warnings {
 		s.log.Warn().Msg(w)
 	}

@@ -128,7 +128,7 @@ func (d *deployment) unpack(ctx context.Context) error {
 	if err != nil {
 		return fault.Wrap(fault.Failed, "DirectoryError", "the upload cannot be read", err)
 	}
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close()
 	if _, err := archive.Extract(ctx, file, filepath.Join(d.stage, versionDir(firstVersion)), d.s.cfg.Limits); err != nil {
 		return unpackError(err)
 	}
@@ -237,8 +237,7 @@ func registerError(err error) error {
 
 // parseError keeps the faults of the files and names any other error.
 func parseError(err error) error {
-	var f *fault.Error
-	if errors.As(err, &f) {
+	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
 	return fault.Wrap(fault.Invalid, "ParseError", "the formation cannot be read", fmt.Errorf("read formation: %w", err))

@@ -84,7 +84,7 @@ func settle(dir string) error {
 	if err != nil {
 		return fmt.Errorf("open directory: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only a handle
+	defer f.Close()
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
 		return fmt.Errorf("write files to disk: %w", err)
 	}

@@ -54,7 +54,7 @@ func (s *Service) TailLog(ctx context.Context, id string, stream Stream, n int) 
 	if err != nil {
 		return LogTail{}, fmt.Errorf("open log: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	r := &ring{lines: make([]string, 0, 128), max: max(1, min(n, maxLogLines))}
 	var c lineCutter
 	buf := make([]byte, logReadBlock)
@@ -125,7 +125,7 @@ func (f *follower) poll(sink func(Stream, string) error) error {
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)

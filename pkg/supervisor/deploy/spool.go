@@ -56,8 +56,7 @@ func (s *Service) Receive(ctx context.Context, body io.Reader) (_ *Bundle, err e
 	case ctx.Err() != nil:
 		return nil, fault.Wrap(fault.Canceled, "", "the caller left during the upload", err)
 	default:
-		var perr *os.PathError
-		if errors.As(err, &perr) {
+		if _, ok := errors.AsType[*os.PathError](err); ok {
 			return nil, fault.Wrap(fault.Failed, "DirectoryError", "the upload cannot be stored", err)
 		}
 		return nil, fault.Errorf(fault.Invalid, "ExtractError", "the upload broke off: %w", err)
@@ -86,8 +85,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 // unpackError keeps the faults of the archive and names the errors of the disk.
 func unpackError(err error) error {
-	var f *fault.Error
-	if errors.As(err, &f) {
+	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
 	return fault.Wrap(fault.Failed, "DirectoryError", "the bundle cannot be unpacked", fmt.Errorf("unpack bundle: %w", err))

@@ -86,8 +86,7 @@ func (t *track) failure(err error, rollback Rollback) error {
 	case "SecretsError", "ParseError":
 		stage = StageValidating
 	}
-	var f *Failure
-	if errors.As(err, &f) {
+	if _, ok := errors.AsType[*Failure](err); ok {
 		return err
 	}
 	return &Failure{Stage: stage, Rollback: rollback, Err: err}

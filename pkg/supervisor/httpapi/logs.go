@@ -92,7 +92,7 @@ type logEvent struct {
 func (a *API) followLogs(c echo.Context, id string, streams []deploy.Stream) error {
 	stream, err := httpx.StartSSE(c)
 	if err != nil {
-		return nil //nolint:nilerr // the client left
+		return nil
 	}
 	ctx, cancel := context.WithCancel(c.Request().Context())
 	events := make(chan logEvent)
@@ -124,7 +124,7 @@ func (a *API) followLogs(c echo.Context, id string, streams []deploy.Stream) err
 			return nil
 		}
 		if err != nil {
-			return nil //nolint:nilerr // the client left
+			return nil
 		}
 	}
 }

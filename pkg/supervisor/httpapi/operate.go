@@ -143,8 +143,7 @@ type errorEvent struct {
 func (a *API) toErrorEvent(err error) errorEvent {
 	f := toFailure(err)
 	e := errorEvent{Error: f.Error, Message: f.Message, Details: fault.From(err).Data}
-	var failed *deploy.Failure
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*deploy.Failure](err); ok {
 		e.Stage, e.RollbackStatus = failed.Stage, failed.Rollback
 	}
 	if fault.KindOf(err) == fault.Internal {

@@ -38,7 +38,7 @@ type fixture struct {
 // setup prepares a formation whose child plays mode. Nothing runs yet.
 func setup(t *testing.T, mode string) *fixture {
 	t.Helper()
-	home, err := os.MkdirTemp("", "pt") //nolint:usetesting // short, unlike t.TempDir: a unix socket lies in it
+	home, err := os.MkdirTemp("", "pt")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -194,7 +194,7 @@ func (r *Registry) List(ctx context.Context) ([]Formation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list formations: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err below says more
+	defer rows.Close()
 	all := []Formation{}
 	for rows.Next() {
 		f, err := scanFormation(rows)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -152,9 +153,7 @@ func Files(id string, extra map[string]string) map[string]string {
 			"schema: \"1.0.0\"\nid: %s\nname: Name of %s\ndescription: for tests\nversion: 1.2.3\nllm:\n  models:\n    - text: demo/hello\nagents:\n  - one\n", id, id),
 		"agents/one.afs": "schema: \"1.0.0\"\nid: one\nname: One\ndescription: answers\n",
 	}
-	for name, text := range extra {
-		files[name] = text
-	}
+	maps.Copy(files, extra)
 	return files
 }
 
@@ -218,7 +217,7 @@ func Ask(t testing.TB, port int, path string) (int, string) {
 	if err != nil {
 		return 0, err.Error()
 	}
-	defer res.Body.Close() //nolint:errcheck // only read from
+	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		return res.StatusCode, err.Error()
