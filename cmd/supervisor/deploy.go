@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -153,7 +154,7 @@ func stageOf(err error) error {
 		return err
 	}
 	text := fmt.Sprintf("%s at %s: %s", e.Name, e.Stage, e.Message)
-	if e.Details != "" {
+	if e.Details != "" && !strings.HasPrefix(e.Details, "{") { // an object is for programs; the message says it too
 		text += "\n" + e.Details
 	}
 	return &replaced{err, text}
