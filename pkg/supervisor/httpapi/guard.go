@@ -58,11 +58,21 @@ func (a *API) guard(next echo.HandlerFunc) echo.HandlerFunc {
 		c.Set(callKey, k)
 		err := a.authorize(c, k)
 		if err == nil {
-			err = next(c)
+			err = named(next(c))
 		}
 		a.record(c, k, err, start)
 		return err
 	}
+}
+
+// named gives the router's own errors their name: no such path, or no such
+// method on it.
+func named(err error) error {
+	var he *echo.HTTPError
+	if errors.As(err, &he) {
+		return fault.Wrap(fault.NotFound, "NotFound", "Endpoint not found", err)
+	}
+	return err
 }
 
 // authorize checks the request's signature. Where that covers a body which is
