@@ -217,6 +217,23 @@ func TestRouter_EndsASilentCall(t *testing.T) {
 	})
 }
 
+func TestRouter_EndsACallThatFallsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := modelFunc(func(ctx context.Context, req llm.Request, yield func(llm.Chunk, error) bool) {
+			if yield(llm.Chunk{Text: "half"}, nil) {
+				slow(time.Hour)(ctx, req, yield)
+			}
+		})
+		r := newRouter(t, llm.Config{Providers: map[string]llm.Provider{"p": only(m)}})
+		start := time.Now()
+		got, err := heard(r.Stream(t.Context(), "p/m", llm.Request{Settings: llm.Settings{Timeout: 30 * time.Second}}))
+		if took := time.Since(start); took != 30*time.Second || len(got) != 1 || fault.KindOf(err) != fault.Unavailable {
+			t.Errorf("after %s: %q, error %v", took, got, err)
+		}
+	})
+}
+
 func TestRouter_LetsALongAnswerFinish(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -214,7 +214,7 @@ func (s suite) errors(t *testing.T) {
 		wait   time.Duration
 	}{
 		{"400", fakellm.Reply{Status: 400, Message: "context too long"}, llm.Refused, 0},
-		{"401", fakellm.Reply{Status: 401, Message: "Incorrect API key provided: " + Key, Code: "invalid_api_key"}, llm.Rejected, 0},
+		{"401", fakellm.Reply{Status: 401, Message: "Incorrect API key provided: sk-conf****6789", Code: "invalid_api_key"}, llm.Rejected, 0},
 		{"403", fakellm.Reply{Status: 403, Message: "key " + Key + " may not use this model"}, llm.Rejected, 0},
 		{"404", fakellm.Reply{Status: 404, Message: "no model fake-1", Code: "model_not_found"}, llm.Missing, 0},
 		{"429 with seconds", fakellm.Reply{Status: 429, Headers: map[string]string{"Retry-After": "7"}}, llm.Throttled, 7 * time.Second},
@@ -234,7 +234,7 @@ func (s suite) errors(t *testing.T) {
 				if failed.Reason != c.reason || failed.Status != c.reply.Status || failed.RetryAfter != c.wait {
 					t.Errorf("%+v, want reason %d, status %d, wait %s", failed, c.reason, c.reply.Status, c.wait)
 				}
-				if strings.Contains(err.Error(), Key) {
+				if strings.Contains(err.Error(), Key[:7]) {
 					t.Errorf("the error shows the key: %v", err)
 				}
 				if n := fake.Count(); n != 1 {
@@ -260,6 +260,7 @@ func (s suite) breaks(t *testing.T) {
 		{"a plain reply cut", false, fakellm.Reply{Text: poem, CutBytes: 90}, 0, llm.Broken},
 		{"cut after the headers", true, fakellm.Reply{Text: poem, Cut: true}, 0, llm.Broken},
 		{"cut after two deltas", true, fakellm.Reply{Text: poem, Chunks: 5, CutAfter: 3}, 2, llm.Broken},
+		{"ended without an end", true, fakellm.Reply{Frames: []string{`{"choices":[{"delta":{"content":"x"}}]}`}, NoDone: true}, 1, llm.Broken},
 		{"ended without a word", true, fakellm.Reply{RawStream: "\n"}, 0, llm.Garbled},
 		{"a plain reply of garbage", false, fakellm.Reply{Body: `{"choices":[{"message":{"content":"x"`}, 0, llm.Garbled},
 		{"a plain reply without choices", false, fakellm.Reply{Body: `{"choices":[]}`}, 0, llm.Garbled},

@@ -145,6 +145,8 @@ func TestDemo_RoutesByWords(t *testing.T) {
 		{"Message:\nxyzzy", "guide"},
 		{"The previous message of this conversation was answered by agent \"calculator\". Keep it for a follow-up.\n\nMessage:\nand then?", "calculator"},
 		{"The previous message of this conversation was answered by agent \"calculator\".\n\nMessage:\nhelp me deploy", "guide"},
+		{"The previous message of this conversation was answered by agent \"calculator\".\n\nMessage:\nwhat is the name?", "calculator"},
+		{"Message:\nwhat is the name?", "guide"},
 		{"calculate something", "calculator"},
 	} {
 		req := llm.Request{

@@ -162,6 +162,7 @@ func TestOpenAI_ReadsTheDialectsOfOtherServers(t *testing.T) {
 		{"a refusal", []string{`{"choices":[{"delta":{"refusal":"no, "}}]}`, `{"choices":[{"delta":{"refusal":"sorry"},"finish_reason":"stop"}]}`, "[DONE]"}, "no, sorry", "content_filter", nil},
 		{"thoughts are not text", []string{`{"choices":[{"delta":{"reasoning_content":"hmm","content":null}}]}`, `{"choices":[{"delta":{"content":"ok"}}]}`, "[DONE]"}, "ok", "stop", nil},
 		{"a rune cut between deltas", []string{`{"choices":[{"delta":{"content":"\ud83d"}}]}`, `{"choices":[{"delta":{"content":"\ude42"}}]}`, "[DONE]"}, "🙂", "stop", nil},
+		{"half a rune at the end", []string{`{"choices":[{"delta":{"content":"a\ud83d"}}]}`, "[DONE]"}, "a\ufffd", "stop", nil},
 		{"empty data", []string{"", `{"choices":[{"delta":{"content":"ok"}}]}`, " ", "[DONE]"}, "ok", "stop", nil},
 		{"a null error", []string{`{"error":null,"choices":[{"delta":{"content":"ok"}}]}`, "[DONE]"}, "ok", "stop", nil},
 		{"only the first choice", []string{`{"choices":[{"delta":{"content":"ok"}},{"delta":{"content":"no"}}]}`, "[DONE]"}, "ok", "stop", nil},
@@ -382,6 +383,35 @@ func TestNewOpenAI_IgnoresTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestOpenAI_WaitsAMomentForTheEndOfAStream(t *testing.T) {
+	t.Parallel()
+	fake := fakellm.Start(t, fakellm.Options{})
+	for _, gate := range []string{"a", "b", "c"} {
+		fake.Add(fakellm.Rule{Times: 1, Reply: fakellm.Reply{
+			Frames: []string{`{"choices":[{"delta":{"content":"ok"}}]}`}, Gate: gate, GateAfter: 2,
+		}})
+	}
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	m, err := NewOpenAI(llm.Endpoint{Name: "local", BaseURL: fake.URL(), Transport: tr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gate := range []string{"a", "b", "c"} {
+		for chunk, err := range m.Stream(t.Context(), hello(true)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if chunk.Done {
+				fake.Release(gate) // only now does the server end the stream
+			}
+		}
+	}
+	if n := fake.Connections(); n != 1 {
+		t.Errorf("3 calls in a row used %d connections", n)
+	}
+}
+
 func TestOpenAI_DoesNotWaitForAStreamToCloseForever(t *testing.T) {
 	t.Parallel()
 	left := make(chan struct{})
@@ -394,8 +424,8 @@ func TestOpenAI_DoesNotWaitForAStreamToCloseForever(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	reply, err := llm.Collect(m.Stream(ctx, hello(true)), nil)
-	if err != nil || reply.Text != "ok" {
-		t.Errorf("reply %+v, error %v", reply, err)
+	if err != nil || reply.Text != "ok" || ctx.Err() != nil {
+		t.Errorf("reply %+v, errors %v and %v", reply, err, ctx.Err())
 	}
 	<-left
 }
