@@ -41,9 +41,9 @@ func (c *call) run(ctx context.Context, modelID string) error {
 	if err == nil || c.stopped || ctx.Err() != nil || fallback == "" || fallback == modelID {
 		return err
 	}
-	c.router.cfg.Log.Warn().Str("model", modelID).Str("fallback", fallback).Err(err).Msg("model failed, asking the fallback")
+	c.router.cfg.Log.Warn().Str("model", modelID).Str("fallback", fallback).Err(err).AnErr("cause", causeOf(err)).Msg("model failed, asking the fallback")
 	if ferr := c.ask(ctx, fallback); ferr != nil {
-		c.router.cfg.Log.Warn().Str("model", fallback).Err(ferr).Msg("fallback model failed")
+		c.router.cfg.Log.Warn().Str("model", fallback).Err(ferr).AnErr("cause", causeOf(ferr)).Msg("fallback model failed")
 		if ctx.Err() != nil {
 			return ferr
 		}
@@ -70,7 +70,7 @@ func (c *call) ask(ctx context.Context, modelID string) error {
 		backoff.WithMaxTries(uint(max(req.Settings.MaxRetries, 0))+1),
 		backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, wait time.Duration) {
-			c.router.cfg.Log.Warn().Str("model", t.id).Err(err).Dur("wait", wait).Msg("model call failed, trying again")
+			c.router.cfg.Log.Warn().Str("model", t.id).Err(err).AnErr("cause", causeOf(err)).Dur("wait", wait).Msg("model call failed, trying again")
 		}))
 	return c.explain(ctx, t.id, err)
 }
@@ -148,6 +148,15 @@ func (c *call) verdict(ctx context.Context, err error) error {
 		return errors.Join(err, &backoff.RetryAfterError{Duration: failed.RetryAfter})
 	}
 	return err
+}
+
+// causeOf returns what is logged of a failed call beside its served text, nil
+// when there is no more.
+func causeOf(err error) error {
+	if failed, ok := errors.AsType[*CallError](err); ok {
+		return failed.Cause
+	}
+	return nil
 }
 
 func waits() backoff.BackOff {

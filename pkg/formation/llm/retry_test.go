@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/llm"
@@ -67,6 +69,19 @@ func TestRouter_WaitsLongerBeforeEachAttempt(t *testing.T) {
 				t.Errorf("wait %d is %s, want about %s", i, wait, want)
 			}
 			want = want * 3 / 2
+		}
+	})
+}
+
+func TestRouter_LogsTheCauseThatItDoesNotServe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		m, _ := failing(9, &llm.CallError{Reason: llm.Broken, Cause: errors.New("dial 10.0.0.7: no route")}, "")
+		r := newRouter(t, llm.Config{Providers: map[string]llm.Provider{"p": only(m)}, Log: zerolog.New(&log)})
+		_, err := heard(r.Stream(t.Context(), "p/m", settings(1)))
+		if err == nil || strings.Contains(err.Error(), "10.0.0.7") || !strings.Contains(log.String(), "10.0.0.7") {
+			t.Errorf("error %v, log %s", err, log.String())
 		}
 	})
 }
