@@ -194,3 +194,30 @@ func TestDraining_SaysDownAndClosesConnections(t *testing.T) {
 		t.Errorf("got %s, close %v", body, res.Close)
 	}
 }
+
+func TestStatus_CountsTurns(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, doorOptions{})
+	d.send(t, "POST", "/v1/chat", `{"message":"wait","mode":"async"}`, asAnn...)
+	<-d.script.started
+	defer close(d.script.release)
+	res := d.send(t, "GET", "/v1/status", "", "X-SVC-Admin-Key", adminKey)
+	var got struct {
+		Data struct {
+			Stats struct {
+				Requests struct{ Total, Active int }
+				Memory   struct {
+					Working float64 `json:"working_memory_mb"`
+					Usage   float64 `json:"memory_usage_mb"`
+				}
+			}
+		}
+	}
+	if err := json.NewDecoder(res.Body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	stats := got.Data.Stats
+	if stats.Requests.Total != 1 || stats.Requests.Active != 1 || stats.Memory.Working <= 0 || stats.Memory.Usage < stats.Memory.Working {
+		t.Errorf("got %+v", stats)
+	}
+}
