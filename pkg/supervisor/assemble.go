@@ -183,7 +183,7 @@ func openAuditLog(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640) //nolint:gosec // a group of operators may read it, as the formations' logs
 	if err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}

@@ -86,15 +86,16 @@ var runtimeShape = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
 // object with a variant). A well-formed one is accepted and unused: there is
 // one runtime.
 func checkRuntime(raw any) error {
-	version, variant := "", ""
+	var variant string
 	switch v := raw.(type) {
 	case nil:
 		return nil
 	case string:
-		version, variant, _ = strings.Cut(v, ":")
+		version, rest, _ := strings.Cut(v, ":")
 		if !runtimeShape.MatchString(version) {
 			return errRuntime()
 		}
+		variant = rest
 	case map[string]any:
 		variant, _ = v["variant"].(string)
 		if variant == "" {

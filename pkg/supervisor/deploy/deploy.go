@@ -36,7 +36,7 @@ func (s *Service) CheckNew(id string) error {
 }
 
 // Deploy unpacks, checks, launches and records a new formation, and returns
-// when it serves. A *Failure tells the stage; nothing is left then: no
+// when it serves. A *StageError tells the stage; nothing is left then: no
 // directory, no port, no row. The operation outlives ctx; Delete cancels it.
 func (s *Service) Deploy(ctx context.Context, req Request, sink Sink) (View, error) {
 	t := &track{sink: sink, stage: StageExtracting}
@@ -87,9 +87,6 @@ type deployment struct {
 	undos   []func(context.Context) error
 }
 
-// firstVersion is the serial of a formation's first version.
-const firstVersion = 1
-
 func (d *deployment) run(ctx context.Context) error {
 	d.push(func(context.Context) error { d.s.leave(d.f); return nil })
 	for _, step := range []func(context.Context) error{d.unpack, d.check, d.resolve, d.record, d.publish, d.launch, d.commit} {
@@ -129,7 +126,7 @@ func (d *deployment) unpack(ctx context.Context) error {
 		return fault.Wrap(fault.Failed, "DirectoryError", "the upload cannot be read", err)
 	}
 	defer file.Close()
-	if _, err := archive.Extract(ctx, file, filepath.Join(d.stage, versionDir(firstVersion)), d.s.cfg.Limits); err != nil {
+	if _, err := archive.Extract(ctx, file, filepath.Join(d.stage, firstDir), d.s.cfg.Limits); err != nil {
 		return unpackError(err)
 	}
 	return nil
@@ -140,7 +137,7 @@ var versionShape = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
 // check reads the manifest and compares it with what the caller said.
 func (d *deployment) check(context.Context) error {
 	d.t.enter(StageValidating, "checking the formation")
-	m, _, err := manifest.Load(filepath.Join(d.stage, versionDir(firstVersion)))
+	m, _, err := manifest.Load(filepath.Join(d.stage, firstDir))
 	if err != nil {
 		return parseError(err)
 	}
@@ -184,7 +181,7 @@ func (d *deployment) record(ctx context.Context) error {
 	}
 	err = d.s.cfg.Registry.Begin(ctx, registry.NewFormation{
 		ID: d.req.ID, Name: d.name, Port: socket.Port(), Semantic: d.version, SHA256: d.req.Bundle.SHA256(),
-		Dir: versionDir(firstVersion), Serial: firstVersion,
+		Dir: firstDir, Serial: firstVersion,
 	})
 	if err != nil {
 		return registerError(err)
@@ -210,7 +207,7 @@ func (d *deployment) publish(context.Context) error {
 }
 
 func (d *deployment) launch(ctx context.Context) error {
-	spec, err := d.s.spec(d.f, versionDir(firstVersion))
+	spec, err := d.s.spec(d.f, firstDir)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func TestDeploy_RollsBackWhenChildDies(t *testing.T) {
 	r := deploytest.New(t, nil)
 	_, err := r.Deploy(t, "hello", map[string]string{"behave": "crash"})
 	assertFault(t, err, fault.Invalid, "HealthCheckFailed", "Formation crashed during startup: the disk is on fire")
-	var f *deploy.Failure
+	var f *deploy.StageError
 	if !errors.As(err, &f) || f.Stage != deploy.StageHealth || f.Rollback != deploy.RollbackDone {
 		t.Errorf("failure = %+v", f)
 	}
@@ -204,7 +204,7 @@ func TestDeploy_RefusesAndLeavesNothing(t *testing.T) {
 			}
 			_, err := r.DeployBundle(t, tc.req, deploytest.Bundle(t, "hello", files), nil)
 			assertFault(t, err, tc.kind, tc.fault, tc.text)
-			var f *deploy.Failure
+			var f *deploy.StageError
 			if errors.As(err, &f) && f.Stage != tc.stage {
 				t.Errorf("stage = %s, want %s", f.Stage, tc.stage)
 			}

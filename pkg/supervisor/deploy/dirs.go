@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,8 +38,12 @@ func (d Dirs) run(id string) string {
 	return filepath.Join(d.Run, hex.EncodeToString(sum[:4]))
 }
 
-// versionDir is where version n of a formation lies, relative to its directory.
-func versionDir(n int) string { return filepath.Join("versions", strconv.Itoa(n)) }
+// A formation's first version: its serial, and where it lies relative to the
+// formation's directory.
+const (
+	firstVersion = 1
+	firstDir     = "versions/1"
+)
 
 // fresh returns a path in dir that nobody else uses.
 func fresh(dir, id string) string {

@@ -13,7 +13,7 @@ import (
 )
 
 // Start launches a formation that is stopped or crashed and returns when it
-// serves: 409 AlreadyRunning for another one. A *Failure tells the stage.
+// serves: 409 AlreadyRunning for another one. A *StageError tells the stage.
 func (s *Service) Start(ctx context.Context, id string, sink Sink) (View, error) {
 	t := &track{sink: sink, stage: StageValidating}
 	f, err := s.member(id)

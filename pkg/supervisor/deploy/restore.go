@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/process"
 	"github.com/agentformation/service/pkg/supervisor/registry"
@@ -29,28 +27,24 @@ func (s *Service) Restore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("restore fleet: %w", err)
 	}
-	var g errgroup.Group
-	var mu sync.Mutex
-	var pending []*formation
-	for _, row := range rows {
-		f, err := s.rejoin(ctx, row)
-		if err != nil {
+	members := make([]*formation, len(rows))
+	for i, row := range rows {
+		if members[i], err = s.rejoin(ctx, row); err != nil {
 			return err
 		}
-		g.Go(func() error {
-			launch, err := s.restoreOne(ctx, f, row)
-			if launch {
-				mu.Lock()
-				defer mu.Unlock()
-				pending = append(pending, f)
-			}
-			return err
-		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
+	launch := make([]bool, len(rows))
+	var wg sync.WaitGroup
+	for i, row := range rows {
+		wg.Go(func() { launch[i] = s.restoreOne(ctx, members[i], row) })
 	}
-	s.launchAll(ctx, pending)
+	wg.Wait()
+	slots := make(chan struct{}, launchesAtOnce)
+	for i, f := range members {
+		if launch[i] {
+			s.launches.Go(func() { s.bringUp(ctx, f, slots) })
+		}
+	}
 	return nil
 }
 
@@ -70,9 +64,9 @@ func (s *Service) rejoin(ctx context.Context, row registry.Formation) (*formatio
 
 // restoreOne adopts what lives of a formation and ends what should not. It
 // ends the member's operation unless launch is true.
-func (s *Service) restoreOne(ctx context.Context, f *formation, row registry.Formation) (launch bool, err error) {
+func (s *Service) restoreOne(ctx context.Context, f *formation, row registry.Formation) (launch bool) {
 	log := s.log.With().Str("formation", f.id).Logger()
-	dir := versionDir(firstVersion)
+	dir := firstDir
 	if row.Current != nil {
 		dir = row.Current.Dir
 	}
@@ -89,11 +83,11 @@ func (s *Service) restoreOne(ctx context.Context, f *formation, row registry.For
 		if err := s.remove(ctx, f); err != nil {
 			log.Error().Err(err).Msg("an interrupted deploy or delete is not finished")
 		}
-		return false, nil
+		return false
 	}
 	switch {
 	case row.Desired == registry.Running && !adopted:
-		return true, nil
+		return true
 	case row.Desired == registry.Stopped && adopted:
 		if err := f.mgr.Stop(ctx); err != nil {
 			log.Error().Err(err).Msg("a child that should be stopped did not stop")
@@ -101,15 +95,7 @@ func (s *Service) restoreOne(ctx context.Context, f *formation, row registry.For
 	}
 	f.setComing(false)
 	<-f.ops
-	return false, nil
-}
-
-// launchAll launches formations in the background, a few at a time.
-func (s *Service) launchAll(ctx context.Context, pending []*formation) {
-	slots := make(chan struct{}, launchesAtOnce)
-	for _, f := range pending {
-		s.launches.Go(func() { s.bringUp(ctx, f, slots) })
-	}
+	return false
 }
 
 // bringUp launches f until it serves, the restart policy gives up, or somebody

@@ -29,11 +29,12 @@ func running(t *testing.T, r *deploytest.Rig, id string) func() bool {
 func TestRestore_AdoptsTheLivingLaunchesTheDeadAndLeavesTheStopped(t *testing.T) {
 	t.Parallel()
 	r := deploytest.New(t, nil)
-	living, dead, stopped := r.MustDeploy(t, "living", nil), r.MustDeploy(t, "dead", nil), r.MustDeploy(t, "stopped", nil)
-	if _, err := r.Service.Restart(t.Context(), "dead", nil); err != nil {
+	living, stopped := r.MustDeploy(t, "living", nil), r.MustDeploy(t, "stopped", nil)
+	r.MustDeploy(t, "dead", nil)
+	dead, err := r.Service.Restart(t.Context(), "dead", nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	dead = get(t, r, "dead")
 	if _, err := r.Service.Stop(t.Context(), "stopped"); err != nil {
 		t.Fatal(err)
 	}

@@ -42,19 +42,19 @@ const (
 	RollbackFailed    Rollback = "failed"
 )
 
-// Failure is the error of an operation, with where it happened. Its cause is
+// StageError is the error of an operation, with where it happened. Its cause is
 // always a fault.
-type Failure struct {
+type StageError struct {
 	Stage    Stage
 	Rollback Rollback
 	Err      error
 }
 
 // Error returns the text of the fault.
-func (f *Failure) Error() string { return f.Err.Error() }
+func (f *StageError) Error() string { return f.Err.Error() }
 
 // Unwrap returns the fault.
-func (f *Failure) Unwrap() error { return f.Err }
+func (f *StageError) Unwrap() error { return f.Err }
 
 // track follows the stages of one operation.
 type track struct {
@@ -86,8 +86,8 @@ func (t *track) failure(err error, rollback Rollback) error {
 	case "SecretsError", "ParseError":
 		stage = StageValidating
 	}
-	if _, ok := errors.AsType[*Failure](err); ok {
+	if _, ok := errors.AsType[*StageError](err); ok {
 		return err
 	}
-	return &Failure{Stage: stage, Rollback: rollback, Err: err}
+	return &StageError{Stage: stage, Rollback: rollback, Err: err}
 }

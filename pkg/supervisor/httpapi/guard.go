@@ -68,8 +68,7 @@ func (a *API) guard(next echo.HandlerFunc) echo.HandlerFunc {
 // named gives the router's own errors their name: no such path, or no such
 // method on it.
 func named(err error) error {
-	var he *echo.HTTPError
-	if errors.As(err, &he) {
+	if _, ok := errors.AsType[*echo.HTTPError](err); ok {
 		return fault.Wrap(fault.NotFound, "NotFound", "Endpoint not found", err)
 	}
 	return err

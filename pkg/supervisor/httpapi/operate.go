@@ -75,12 +75,12 @@ func (a *API) operateStreaming(c echo.Context, op operation) error {
 			for len(progress) > 0 {
 				_ = frame(stream, "progress", toProgress(<-progress))
 			}
-			if o.err != nil {
-				callOf(c).outcome = o.err
+			callOf(c).outcome = o.err
+			if o.err == nil {
+				_ = frame(stream, "complete", a.toComplete(c, op, o.view))
+			} else {
 				_ = frame(stream, "error", a.toErrorEvent(o.err))
-				return nil
 			}
-			_ = frame(stream, "complete", a.toComplete(c, op, o.view))
 			return nil
 		}
 	}
@@ -143,7 +143,7 @@ type errorEvent struct {
 func (a *API) toErrorEvent(err error) errorEvent {
 	f := toFailure(err)
 	e := errorEvent{Error: f.Error, Message: f.Message, Details: fault.From(err).Data}
-	if failed, ok := errors.AsType[*deploy.Failure](err); ok {
+	if failed, ok := errors.AsType[*deploy.StageError](err); ok {
 		e.Stage, e.RollbackStatus = failed.Stage, failed.Rollback
 	}
 	if fault.KindOf(err) == fault.Internal {
