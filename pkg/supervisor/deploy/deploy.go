@@ -43,7 +43,7 @@ func (s *Service) Deploy(ctx context.Context, req Request, sink Sink) (View, err
 	if err := s.CheckNew(req.ID); err != nil {
 		return View{}, t.failure(err, RollbackNotNeeded)
 	}
-	f, err := s.join(ctx, req.ID, 0)
+	f, err := s.join(ctx, req.ID, 0, s.cfg.MaxFormations)
 	if err != nil {
 		return View{}, t.failure(err, RollbackNotNeeded)
 	}

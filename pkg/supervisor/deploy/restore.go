@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -30,6 +31,9 @@ func (s *Service) Restore(ctx context.Context) error {
 	members := make([]*formation, len(rows))
 	for i, row := range rows {
 		if members[i], err = s.rejoin(ctx, row); err != nil {
+			for _, f := range members[:i] {
+				<-f.ops
+			}
 			return err
 		}
 	}
@@ -50,12 +54,14 @@ func (s *Service) Restore(ctx context.Context) error {
 
 // rejoin makes a fleet member of a row; it holds the member's operation.
 func (s *Service) rejoin(ctx context.Context, row registry.Formation) (*formation, error) {
-	f, err := s.join(ctx, row.ID, row.RestartCount)
+	// What is registered comes back, also when the limit was lowered meanwhile.
+	f, err := s.join(ctx, row.ID, row.RestartCount, math.MaxInt)
 	if err != nil {
 		return nil, fmt.Errorf("restore %s: %w", row.ID, err)
 	}
 	socket, err := s.cfg.Ports.Reserve(row.ID, row.Port)
 	if err != nil {
+		s.leave(f)
 		return nil, fmt.Errorf("restore %s: %w", row.ID, err)
 	}
 	f.setSocket(socket)

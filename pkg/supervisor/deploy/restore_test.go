@@ -171,6 +171,22 @@ func TestRestore_TriesALaunchThatFailsAgain(t *testing.T) {
 	deploytest.Eventually(t, "the formation runs", running(t, r, "hello"))
 }
 
+func TestRestore_BringsBackMoreThanALoweredLimitAllows(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	r.MustDeploy(t, "first", nil)
+	r.MustDeploy(t, "second", nil)
+	r.Abandon(t)
+	r.Start(t, func(c *deploy.Config) { c.MaxFormations = 1 })
+	for _, id := range []string{"first", "second"} {
+		if s := get(t, r, id).Process.Status; s != process.StatusRunning {
+			t.Errorf("%s is %s", id, s)
+		}
+	}
+	_, err := r.Deploy(t, "third", nil)
+	assertFault(t, err, fault.Failed, "PortAllocationError", "at most 1 formations")
+}
+
 func TestShutdown_EndsADeployInProgressAndRefusesOthers(t *testing.T) {
 	t.Parallel()
 	r := deploytest.New(t, nil)

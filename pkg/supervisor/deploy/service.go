@@ -121,7 +121,7 @@ type formation struct {
 // launch it, holds ops already. The
 // error is 409 when the id is taken, 500 PortAllocationError when the fleet is
 // full.
-func (s *Service) join(ctx context.Context, id string, restarts int) (*formation, error) {
+func (s *Service) join(ctx context.Context, id string, restarts, limit int) (*formation, error) {
 	f := &formation{id: id, ops: make(chan struct{}, 1), changed: make(chan struct{}), coming: true, count: restarts}
 	f.ops <- struct{}{}
 	cfg := s.cfg.Manager
@@ -138,7 +138,7 @@ func (s *Service) join(ctx context.Context, id string, restarts int) (*formation
 		return nil, errShuttingDown()
 	case s.fleet[id] != nil:
 		return nil, errExists(id)
-	case len(s.fleet) >= s.cfg.MaxFormations:
+	case len(s.fleet) >= limit:
 		return nil, fault.Errorf(fault.Failed, "PortAllocationError",
 			"this server hosts at most %d formations (formations.max_formations); delete one first", s.cfg.MaxFormations)
 	}

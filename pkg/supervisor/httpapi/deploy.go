@@ -37,7 +37,7 @@ func (a *API) deploy(c echo.Context) error {
 	var err error
 	if !k.claim.Verified() {
 		// The signature covers the body: nothing is told or done before it is right.
-		if bundle, err = a.receive(c, k); err != nil {
+		if bundle, err = a.receiveUnproven(c, k); err != nil {
 			return err
 		}
 	}
@@ -77,6 +77,16 @@ func (a *API) checkDeploy(c echo.Context, id string) error {
 		return fault.New(fault.Invalid, "MissingHeader", headerFormationID+" header is required")
 	}
 	return a.cfg.Deploy.CheckNew(id)
+}
+
+func (a *API) receiveUnproven(c echo.Context, k *call) (*deploy.Bundle, error) {
+	select {
+	case a.unproven <- struct{}{}:
+		defer func() { <-a.unproven }()
+		return a.receive(c, k)
+	default:
+		return nil, fault.New(fault.RateLimited, "RateLimited", "too many uploads at once; try again")
+	}
 }
 
 // receive stores the body and finishes the claim of a signature that covers it.

@@ -281,3 +281,51 @@ func TestLifecycle_StreamsCarryRefusalsAsEvents(t *testing.T) {
 		t.Errorf("restart: %+v", last)
 	}
 }
+
+func TestDeploy_UploadsThatAreNotProvenYetAreBounded(t *testing.T) {
+	t.Parallel()
+	d := setup(t, nil)
+	body := deploytest.Bundle(t, "hello", deploytest.Files("hello", nil))
+	// Eight uploads that stay half way, each on its own connection.
+	var held []*io.PipeWriter
+	answers := make(chan int, 8)
+	for range 8 {
+		pr, pw := io.Pipe()
+		held = append(held, pw)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"/rpc/formations", pr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		threeHeaders(req, body)
+		req.Header.Set("Content-Type", "application/gzip")
+		req.Header.Set("X-Formation-ID", "hello")
+		go func() {
+			res, err := d.client.Do(req)
+			if err != nil {
+				answers <- 0
+				return
+			}
+			res.Body.Close()
+			answers <- res.StatusCode
+		}()
+		if _, err := pw.Write(body[:10]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deploytest.Eventually(t, "eight uploads are on disk", func() bool { return len(d.Left(t)) == 8 })
+	c := d.deployCall("hello", body)
+	c.sign = threeHeaders
+	if res := d.refused(t, 429, "RateLimited", "too many uploads", c); res.Header.Get("Retry-After") == "" {
+		t.Error("429 without Retry-After")
+	}
+	// A signature that needs no body is not held up by them.
+	d.data(t, 201, d.deployCall("hello", body))
+	for _, pw := range held {
+		pw.CloseWithError(io.ErrUnexpectedEOF)
+	}
+	for range held {
+		if code := <-answers; code != 0 {
+			t.Errorf("an upload that broke off was answered %d", code)
+		}
+	}
+}

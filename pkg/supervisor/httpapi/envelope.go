@@ -36,7 +36,7 @@ type failure struct {
 func (a *API) renderError(c echo.Context, err error) {
 	f := toFailure(err)
 	switch f.Code {
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		c.Response().Header().Set("Retry-After", retryAfter)
 	case http.StatusUnauthorized:
 		c.Response().Header().Set("WWW-Authenticate", a.challenge())

@@ -60,14 +60,21 @@ type API struct {
 	now      func() time.Time
 	refusals *refusals
 	actions  map[string]string // method and route -> audit action
+	// unproven has room for the uploads whose signature covers the body, so
+	// that it can be checked only when the body is on disk.
+	unproven chan struct{}
 }
+
+// maxUnproven bounds what a stranger who knows a key id can make us store: this
+// many bundles at once.
+const maxUnproven = 8
 
 // New returns the API with its routes.
 func New(cfg Config) (*API, error) {
 	if cfg.Deploy == nil || cfg.Registry == nil || cfg.Auth == nil || cfg.Proxy == nil {
 		return nil, errors.New("httpapi: Deploy, Registry, Auth and Proxy must be set")
 	}
-	a := &API{cfg: cfg, now: cfg.Now, refusals: newRefusals(), actions: make(map[string]string)}
+	a := &API{cfg: cfg, now: cfg.Now, refusals: newRefusals(), actions: make(map[string]string), unproven: make(chan struct{}, maxUnproven)}
 	if a.now == nil {
 		a.now = time.Now
 	}
