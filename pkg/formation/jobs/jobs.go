@@ -6,9 +6,10 @@
 // left running are released at the next start instead of waiting for the
 // engine's own rescue, which takes an hour.
 //
-// On SQLite the engine has no notifications. A fetch triggered by an insert
-// waits for the one writer connection, which the inserting transaction holds,
-// so it sees the job as soon as that commits.
+// On SQLite the engine has no notifications, and a job that our transaction
+// inserts is found by the next poll, within two seconds. What should begin
+// sooner is begun by whoever enqueued it, with the job as its place in the
+// queue when it can't (see turn.Service).
 package jobs
 
 import (
@@ -30,8 +31,8 @@ import (
 
 const (
 	defaultWorkers = 16
-	// An insert triggers a fetch by itself; polling only finds jobs whose
-	// retry has come due.
+	// A job waits at most this long for its fetch: the engine is told of
+	// nothing that a transaction of ours inserts.
 	pollInterval  = 2 * time.Second
 	fetchCooldown = 5 * time.Millisecond // River's lowest is 1 ms
 	stopTimeout   = 5 * time.Second

@@ -105,18 +105,18 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 	})
 }
 
-// RunJob runs the turn of a request, as a background job. It returns when the
-// turn has ended, whoever ran it; an error means that it is to be tried again.
+// RunJob runs the turn of a request, as a background job, and returns when it
+// has ended; an error means that it is to be tried again. A turn that has begun
+// otherwise needs its job no more: should this process die, Recover makes
+// another.
 func (s *Service) RunJob(ctx context.Context, requestID string) error {
 	t := s.find(requestID)
-	if t == nil {
-		return nil // ended, or in the hands of another live process
+	if t == nil || !t.started.CompareAndSwap(false, true) {
+		return nil
 	}
-	if t.started.CompareAndSwap(false, true) {
-		if err := s.resume(ctx, t); err != nil {
-			t.started.Store(false)
-			return err
-		}
+	if err := s.resume(ctx, t); err != nil {
+		t.started.Store(false)
+		return err
 	}
 	select {
 	case <-t.done:

@@ -37,6 +37,10 @@ import (
 // JobKind is the kind of the background jobs that run turns.
 const JobKind = "turn"
 
+// backgroundTurns is how many accepted turns begin without waiting for the
+// queue to fetch their jobs; the queue runs as many more.
+const backgroundTurns = 16
+
 // maxAttempts is how often a turn may be cut by the death of its process
 // before it is given up: a turn that kills the process must not do so forever.
 const maxAttempts = 5
@@ -92,6 +96,7 @@ type Service struct {
 	stop     context.CancelCauseFunc
 	sessions sessionLocks
 	pace     pace
+	slots    chan struct{} // one for each background turn that begins at once
 	total    atomic.Int64
 
 	mu   sync.Mutex // guards the fields that follow
@@ -105,7 +110,7 @@ func New(ctx context.Context, cfg Config) *Service {
 		cfg.CancelGrace = defaultCancelGrace
 	}
 	life, stop := context.WithCancelCause(ctx)
-	return &Service{cfg: cfg, life: life, stop: stop, live: make(map[string]*live)}
+	return &Service{cfg: cfg, life: life, stop: stop, slots: make(chan struct{}, backgroundTurns), live: make(map[string]*live)}
 }
 
 // The modes a caller may ask for.
@@ -269,12 +274,32 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 	}
 	if !accepted.Existing {
 		s.total.Add(1)
-		if t.rec.Mode != request.ModeAsync {
-			t.started.Store(true)
-			go s.run(t)
-		}
+		s.begin(t)
 	}
 	return accepted, nil
+}
+
+// begin starts an accepted turn. A background turn begins at once while there
+// is a slot; else its job begins it when the queue comes to it.
+func (s *Service) begin(t *live) {
+	if t.rec.Mode != request.ModeAsync {
+		t.started.Store(true)
+		go s.run(t)
+		return
+	}
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		return
+	}
+	if !t.started.CompareAndSwap(false, true) {
+		<-s.slots // its job was faster
+		return
+	}
+	go func() {
+		defer func() { <-s.slots }()
+		s.run(t)
+	}()
 }
 
 func (s *Service) enter(t *live) {

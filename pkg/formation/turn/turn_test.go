@@ -314,6 +314,23 @@ func TestAsync_RunsAsAJobAndIsFoundByItsID(t *testing.T) {
 	}
 }
 
+func TestAsync_MoreThanBeginAtOnceAllEnd(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	p := start(t, filepath.Join(t.TempDir(), "s.db"), "a", handler(func(ctx context.Context, in overlord.Input, sink chat.Sink) (chat.Answer, error) {
+		<-release
+		return say("later")(ctx, in, sink)
+	}), options{})
+	handles := make([]*turn.Handle, 40)
+	for i := range handles {
+		handles[i] = begin(t, p, turn.Request{Mode: turn.Async})
+	}
+	close(release)
+	for _, h := range handles {
+		wait(t, h)
+	}
+}
+
 func TestWait_PastTheThresholdTheTurnContinues(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
