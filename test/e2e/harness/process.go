@@ -45,6 +45,17 @@ func (o *Output) value(message, field string) string {
 	return ""
 }
 
+// without returns the lines that do not hold mark.
+func (o *Output) without(mark string) string {
+	var b strings.Builder
+	for line := range strings.Lines(o.String()) {
+		if !strings.Contains(line, mark) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
 // Process is a program that runs.
 type Process struct {
 	Out *Output // stdout and stderr

@@ -137,7 +137,7 @@ func (s *Supervisor) end() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	if s.TB.Failed() && s.Process != nil {
-		s.TB.Logf("the supervisor's log:\n%s", s.Out)
+		s.TB.Logf("the supervisor's log, without its requests:\n%s", s.Out.without(`"message":"request"`))
 		s.logChildren()
 	}
 }
