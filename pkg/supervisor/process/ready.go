@@ -167,6 +167,11 @@ func (c *child) startFault(err error, exit Exit, died bool) error {
 	case errors.As(err, &own) && own.Kind != fault.Internal:
 		return own
 	default:
+		// The words of an internal fault say nothing; its cause is for the
+		// operator, who is the one to read this.
+		if cause := errors.Unwrap(fault.From(err)); cause != nil {
+			said = strings.TrimSpace(cause.Error() + "\n" + said)
+		}
 		return fault.Wrap(kind, name, withTail("Formation could not be loaded", said), err)
 	}
 }
