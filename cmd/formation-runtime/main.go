@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -16,10 +17,20 @@ import (
 	"github.com/agentformation/service/pkg/control"
 )
 
+// gcPercent lets the heap grow to five times what lives in it. That is a few
+// MiB in a formation, so the default would collect fifty times a second under
+// load; memoryLimit takes over where growth would begin to cost.
+const (
+	gcPercent   = 400
+	memoryLimit = 256 << 20
+)
+
 func main() {
 	// First of all: nothing may inherit the listening socket, and a panic must
 	// reach the error log.
 	inherited, err := control.Inherit()
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
 	if err == nil {
 		if inherited != nil {
 			err = runChild(inherited)

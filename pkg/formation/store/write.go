@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 )
 
 // opsQueue bounds how many writes wait; more callers block, which is the
@@ -141,6 +142,9 @@ func (db *DB) writer(ctx context.Context) {
 }
 
 func (db *DB) gather(group []op) []op {
+	// Whoever is about to write goes first: under load that fills the group,
+	// and alone it costs nothing.
+	runtime.Gosched()
 	for len(group) < maxGroup {
 		select {
 		case o, ok := <-db.ops:

@@ -30,12 +30,11 @@ type Exchange struct {
 // Append adds an exchange to its session in the caller's commit, and begins
 // the session with its first one.
 func Append(tx *store.Tx, x Exchange) error {
-	const insert = `INSERT INTO messages (id, user_id, session_id, role, agent_id, content, created_at, request_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
-	if _, err := tx.Exec(insert, x.QuestionID, x.UserID, x.SessionID, string(chat.User), "", x.Question, x.AskedAt.UnixMilli(), x.RequestID); err != nil {
-		return fmt.Errorf("store question: %w", err)
-	}
-	if _, err := tx.Exec(insert, x.AnswerID, x.UserID, x.SessionID, string(chat.Assistant), x.AgentID, x.Answer, x.AnsweredAt.UnixMilli(), x.RequestID); err != nil {
-		return fmt.Errorf("store answer: %w", err)
+	if _, err := tx.Exec(`INSERT INTO messages (id, user_id, session_id, role, agent_id, content, created_at, request_id)
+		VALUES (?1, ?2, ?3, 'user', '', ?4, ?5, ?6), (?7, ?2, ?3, 'assistant', ?8, ?9, ?10, ?6)`,
+		x.QuestionID, x.UserID, x.SessionID, x.Question, x.AskedAt.UnixMilli(), x.RequestID,
+		x.AnswerID, x.AgentID, x.Answer, x.AnsweredAt.UnixMilli()); err != nil {
+		return fmt.Errorf("store exchange: %w", err)
 	}
 	at := x.AnsweredAt.UnixMilli()
 	if _, err := tx.Exec(`INSERT INTO sessions (user_id, session_id, last_agent, message_count, created_at, last_activity) VALUES (?, ?, ?, 2, ?, ?)
