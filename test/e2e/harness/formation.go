@@ -161,6 +161,14 @@ func (f *Formation) Get() Reply {
 	return f.supervisor.RPC(http.MethodGet, "/rpc/formations/"+f.ID)
 }
 
+// Kill kills the formation's process. No later request tries a connection that
+// died with it.
+func (f *Formation) Kill() {
+	f.supervisor.TB.Helper()
+	KillProcess(f.supervisor.TB, f.PID())
+	f.supervisor.HTTP.http.CloseIdleConnections()
+}
+
 // PID is the process number now, 0 when there is none.
 func (f *Formation) PID() int {
 	f.supervisor.TB.Helper()

@@ -144,7 +144,8 @@ func CPU(tb testing.TB, pid int) time.Duration {
 	return time.Duration(user+system) * perTick
 }
 
-// KillProcess sends SIGKILL to a process that the product started.
+// KillProcess sends SIGKILL to a process that the product started and waits
+// until it is dead: it may go on for a moment after the signal.
 func KillProcess(tb testing.TB, pid int) {
 	tb.Helper()
 	if pid <= 1 {
@@ -153,6 +154,7 @@ func KillProcess(tb testing.TB, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		tb.Fatalf("kill %d: %v", pid, err)
 	}
+	Until(tb, "the killed process is dead", func() bool { return !Alive(pid) })
 }
 
 // processesBelow returns the processes that work in a directory.
