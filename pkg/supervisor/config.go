@@ -27,6 +27,8 @@ type Config struct {
 	LookupEnv func(name string) (string, bool) `conf:"-"`
 	// Warnings tell which keys of the file have no effect in this release.
 	Warnings []string `conf:"-"`
+	// read is the state of the file that the settings came from.
+	read stamp
 
 	ServerID     string            `conf:"server_id"`
 	HeaderPrefix string            `conf:"header_prefix"`

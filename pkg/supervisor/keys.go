@@ -13,11 +13,11 @@ import (
 // keyPoll is how often the settings file is looked at for new keys.
 const keyPoll = time.Second
 
-// watchKeys hands auth.keys to set whenever config.yaml has changed, until ctx
-// ends. A file with a fault changes nothing: the keys that worked go on to.
+// watchKeys hands auth.keys to set whenever config.yaml has changed since the
+// settings were read from it, until ctx ends. A file with a fault changes nothing: the keys that worked go on to.
 func (s *Supervisor) watchKeys(ctx context.Context, set func([]auth.Key) error) {
 	path := filepath.Join(s.cfg.Home, configName)
-	seen := stampOf(path)
+	seen := s.cfg.read
 	tick := time.NewTicker(keyPoll)
 	defer tick.Stop()
 	for {

@@ -33,6 +33,7 @@ func LoadConfig(home string, getenv func(string) string) (Config, error) {
 		return Config{}, err
 	}
 	path := filepath.Join(abs, configName)
+	read := stampOf(path) // before the text: a change in between is noticed later
 	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
 		return Config{}, fault.Wrap(fault.NotFound, "NotInitialised",
@@ -41,7 +42,9 @@ func LoadConfig(home string, getenv func(string) string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("read settings: %w", err)
 	}
-	return parseConfig(abs, path, text, getenv)
+	cfg, err := parseConfig(abs, path, text, getenv)
+	cfg.read = read
+	return cfg, err
 }
 
 func parseConfig(home, file string, text []byte, getenv func(string) string) (Config, error) {
