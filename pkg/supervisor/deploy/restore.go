@@ -190,6 +190,7 @@ func (s *Service) Shutdown(ctx context.Context) error {
 		f.ops <- struct{}{}
 		f.mgr.Close()
 	}
+	s.followers.Wait() // each ends with its child's connection
 	return errors.Join(errs...)
 }
 
@@ -202,6 +203,7 @@ func (s *Service) Close() {
 		f.ops <- struct{}{}
 		f.mgr.Close()
 	}
+	s.followers.Wait()
 }
 
 // closeDoor makes every further operation fail and ends deploys in progress.

@@ -66,7 +66,8 @@ type Service struct {
 	log zerolog.Logger
 	now func() time.Time
 
-	launches sync.WaitGroup // of Restore, which go on after it returned
+	launches  sync.WaitGroup // of Restore, which go on after it returned
+	followers sync.WaitGroup // of the children's records
 
 	mu    sync.Mutex // guards what follows; never held while waiting
 	fleet map[string]*formation
@@ -238,6 +239,9 @@ func (s *Service) noted(ctx context.Context, f *formation, e process.Event) {
 	counted := f.count == e.Snapshot.RestartCount
 	f.count = e.Snapshot.RestartCount
 	f.mu.Unlock()
+	if e.Kind == process.EventRunning || e.Kind == process.EventAdopted {
+		s.followRecords(ctx, f)
+	}
 	if !counted {
 		err := s.cfg.Registry.SetRestartCount(ctx, f.id, e.Snapshot.RestartCount)
 		if err != nil && !errors.Is(err, registry.ErrNotFound) {

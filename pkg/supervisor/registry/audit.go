@@ -62,6 +62,28 @@ func (r *Registry) AppendAudit(ctx context.Context, rec AuditRecord) (AuditRecor
 	return rec, nil
 }
 
+// LastAudit returns the newest n records of the chain, the newest first.
+func (r *Registry) LastAudit(ctx context.Context, n int) ([]AuditRecord, error) {
+	rows, err := r.read.QueryContext(ctx, `SELECT record, prev_hash, hash FROM audit ORDER BY seq DESC LIMIT ?`, n)
+	if err != nil {
+		return nil, fmt.Errorf("read audit: %w", err)
+	}
+	defer rows.Close()
+	var out []AuditRecord
+	for rows.Next() {
+		var text string
+		var rec AuditRecord
+		if err := rows.Scan(&text, &rec.PrevHash, &rec.Hash); err != nil {
+			return nil, fmt.Errorf("read audit: %w", err)
+		}
+		if err := json.Unmarshal([]byte(text), &rec); err != nil {
+			return nil, fmt.Errorf("read audit record: %w", err)
+		}
+		out = append(out, rec)
+	}
+	return out, rows.Err()
+}
+
 // canonical is the text that is hashed: compact JSON with sorted keys, and no
 // character escaped that JSON does not ask for, so that any tool can repeat it.
 func canonical(rec AuditRecord) ([]byte, error) {

@@ -56,6 +56,7 @@ func childMain() int {
 //	crash    prints a line on descriptor 2 and exits with 7 during Load
 //	secrets  fails Load with SecretsError
 //	wait     stays in Load, with progress, while the state directory has no file "go"
+//	records  has an audit record to tell
 //	linger   ends its drain only when the state directory has a file "go"
 type formation struct {
 	in      *control.Inherited
@@ -153,8 +154,13 @@ func (f *formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 // Stop has nothing to close.
 func (f *formation) Stop(context.Context) error { return nil }
 
-// Records has none.
-func (f *formation) Records(ctx context.Context, _ uint64, _ func(control.Record) error) error {
+// Records tells the one record of the mode "records".
+func (f *formation) Records(ctx context.Context, _ uint64, sink func(control.Record) error) error {
+	if f.mode == "records" {
+		if err := sink(control.Record{Seq: 3, Time: time.Now(), Kind: control.RecordAudit, Action: "keys.generated", Actor: "formation", Result: "ok"}); err != nil {
+			return err
+		}
+	}
 	<-ctx.Done()
 	return ctx.Err()
 }
