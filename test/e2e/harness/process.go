@@ -116,14 +116,20 @@ func (p *Process) Exit(tb testing.TB) int {
 	}
 }
 
-// Alive tells whether a process exists and is no zombie.
+// Alive tells whether a process exists and is no zombie. The first thread of a
+// killed process may be one while others, and so its open files, are still there.
 func Alive(pid int) bool {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	dir := "/proc/" + strconv.Itoa(pid)
+	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
 		return false
 	}
 	_, after, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+	if !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X") {
+		return true
+	}
+	threads, err := os.ReadDir(dir + "/task")
+	return err == nil && len(threads) > 1
 }
 
 // CPU is the processor time that a process has used.

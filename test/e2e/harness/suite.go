@@ -22,6 +22,9 @@ import (
 	"time"
 )
 
+// Version is the version of the programs that a suite builds.
+const Version = "1.2.3-e2e"
+
 // atOnce bounds the supervisors of one suite: a start is processor time, and a
 // crowd would only make every test wait for every other one.
 const atOnce = 3
@@ -55,7 +58,8 @@ func Open() (*Suite, error) {
 	}
 	s := &Suite{root: root, bin: bin, slots: make(chan struct{}, atOnce)}
 	s.block.Store(int64(os.Getpid()))
-	args := []string{"build", "-ldflags", "-s -w", "-o", bin + "/"}
+	stamp := "-s -w -X github.com/agentformation/service/pkg/version.Version=" + Version
+	args := []string{"build", "-ldflags", stamp, "-o", bin + "/"}
 	if os.Getenv("E2E_RACE") != "" {
 		args = append(args, "-race")
 	}
