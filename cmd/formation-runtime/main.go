@@ -29,6 +29,7 @@ func main() {
 	// First of all: nothing may inherit the listening socket, and a panic must
 	// reach the error log.
 	inherited, err := control.Inherit()
+	syscall.Umask(0o077) // what a formation writes is its own
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
 	if err == nil {

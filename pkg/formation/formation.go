@@ -220,9 +220,10 @@ func (f *Formation) stop() error {
 	return errors.Join(append(errs, p.db.Close())...)
 }
 
-// heartbeatEvery is how often the heart beats. A beat goes through the store's
-// writer, so a process that can't commit any more is seen as hung.
-const heartbeatEvery = time.Second
+// heartbeatEvery is how often the heart beats, well within the 35 s after which
+// a supervisor takes silence for a hang. A beat goes through the store's writer,
+// so a process that can't commit any more is seen as hung.
+const heartbeatEvery = 5 * time.Second
 
 func (f *Formation) heartbeat(ctx context.Context, db *store.DB) error {
 	ticker := time.NewTicker(heartbeatEvery)
