@@ -66,6 +66,7 @@ type Config struct {
 type Queue struct {
 	client *river.Client[*sql.Tx]
 	cfg    Config
+	wanted chan struct{} // capacity 1: a job was enqueued
 	fenced chan struct{} // closed when a newer launch has taken over
 	once   sync.Once
 }
@@ -113,7 +114,7 @@ func New(ctx context.Context, cfg Config) (*Queue, error) {
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return nil, fmt.Errorf("migrate job tables: %w", err)
 	}
-	q := &Queue{cfg: cfg, fenced: make(chan struct{})}
+	q := &Queue{cfg: cfg, wanted: make(chan struct{}, 1), fenced: make(chan struct{})}
 	workers := river.NewWorkers()
 	for kind, handler := range cfg.Handlers {
 		river.AddWorkerArgs(workers, args{kind: kind}, worker{queue: q, run: handler})
@@ -141,6 +142,10 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *store.Tx, kind, key string) e
 	if _, err := q.client.InsertTx(ctx, tx.SQL(), args{kind: kind, Key: key}, nil); err != nil {
 		return fmt.Errorf("enqueue %s: %w", kind, err)
 	}
+	select {
+	case q.wanted <- struct{}{}:
+	default: // the engine runs, or is told already
+	}
 	return nil
 }
 
@@ -165,7 +170,19 @@ func (q *Queue) ReleaseOrphans(ctx context.Context) error {
 
 // Run works jobs until ctx ends or the launch is fenced, then cancels those
 // that run and waits for them at most five seconds.
+//
+// The engine wakes twenty times a second even when idle, so it is started with
+// the first job: a formation that has none pays nothing.
 func (q *Queue) Run(ctx context.Context) error {
+	if open, err := q.hasOpenJobs(ctx); err != nil {
+		return err
+	} else if !open {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-q.wanted:
+		}
+	}
 	// The engine's own context lives on until Stop, so that it can put its
 	// running jobs back.
 	if err := q.client.Start(context.WithoutCancel(ctx)); err != nil {
@@ -185,4 +202,13 @@ func (q *Queue) Run(ctx context.Context) error {
 		return fmt.Errorf("stop job engine: %w", err)
 	}
 	return nil
+}
+
+// hasOpenJobs tells whether an earlier process left jobs to do.
+func (q *Queue) hasOpenJobs(ctx context.Context) (open bool, err error) {
+	err = q.cfg.DB.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM river_job WHERE state NOT IN ('completed', 'cancelled', 'discarded'))`, nil, &open)
+	if err != nil && ctx.Err() == nil {
+		return false, fmt.Errorf("look for open jobs: %w", err)
+	}
+	return open, nil
 }

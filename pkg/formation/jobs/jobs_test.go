@@ -81,6 +81,18 @@ func TestQueue_RunsAJobOnceItsCommitIsDurable(t *testing.T) {
 	}
 }
 
+func TestQueue_WithoutJobsStartsNoEngine(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, filepath.Join(t.TempDir(), "s.db"), "a")
+	defer db.Close()
+	_, stop := start(t, db, map[string]jobs.Handler{"turn": func(context.Context, jobs.Job) error { return nil }})
+	stop()
+	var queues int // a running engine registers its queue first of all
+	if err := db.QueryRow(t.Context(), `SELECT COUNT(*) FROM river_queue`, nil, &queues); err != nil || queues != 0 {
+		t.Fatalf("queues = %d, %v", queues, err)
+	}
+}
+
 func TestQueue_ReleasesTheJobsOfADeadLaunchAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
