@@ -130,11 +130,15 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest)
 	}}); err != nil {
 		return err
 	}
+	prompts, err := withPrompts(m, p.secrets.Resolve)
+	if err != nil {
+		return err
+	}
 	p.memory = memory.New(memory.Config{DB: p.db, FormationID: m.ID, BufferSize: m.Memory.Buffer.Size, NewID: httpx.NewID})
 	// Turns outlive the Load call; Stop ends them.
 	p.turns = turn.New(context.WithoutCancel(ctx), turn.Config{
 		DB: p.db, Memory: p.memory, Jobs: p.jobs, Async: m.Async, Response: m.Overlord.Response,
-		Overlord: overlord.New(overlord.Config{Formation: m, Models: p.router, Now: time.Now, Log: log}),
+		Overlord: overlord.New(overlord.Config{Formation: prompts, Models: p.router, Now: time.Now, Log: log}),
 		Alert:    p.alert, NewID: httpx.NewID, Log: log,
 	})
 	if err := p.jobs.ReleaseOrphans(ctx); err != nil {

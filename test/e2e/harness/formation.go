@@ -112,7 +112,7 @@ func Archive(tb testing.TB, entries ...Entry) []byte {
 		if kind == 0 {
 			kind = tar.TypeReg
 		}
-		err := tw.WriteHeader(&tar.Header{Name: e.Name, Typeflag: kind, Linkname: e.Link, Mode: 0o644, Size: int64(len(e.Text))})
+		err := tw.WriteHeader(&tar.Header{Name: e.Name, Typeflag: kind, Linkname: e.Link, Mode: 0o600, Size: int64(len(e.Text))})
 		if err == nil {
 			_, err = tw.Write([]byte(e.Text))
 		}
