@@ -62,6 +62,9 @@ func serveAlone(cmd *cobra.Command, flags aloneFlags) error {
 	if err != nil {
 		return fmt.Errorf("--dir %s: %w", flags.dir, err)
 	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("--dir %s: there is no such directory", flags.dir) // and none is made for the state
+	}
 	stateDir := dir
 	if flags.stateDir != "" {
 		if stateDir, err = filepath.Abs(flags.stateDir); err != nil {

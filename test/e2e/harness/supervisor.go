@@ -136,9 +136,26 @@ func (s *Supervisor) end() {
 		s.TB.Errorf("process %d is left behind", pid)
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+	s.checkErrorLogs()
 	if s.TB.Failed() && s.Process != nil {
 		s.TB.Logf("the supervisor's log, without its requests:\n%s", s.Out.without(`"message":"request"`))
 		s.logChildren()
+	}
+}
+
+// checkErrorLogs looks for what no child may print.
+func (s *Supervisor) checkErrorLogs() {
+	logs, _ := filepath.Glob(filepath.Join(s.Home, "logs", "*-err.log"))
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			s.TB.Error(err)
+		}
+		for _, mark := range []string{"DATA RACE", "panic: ", "fatal error: "} {
+			if strings.Contains(string(text), mark) {
+				s.TB.Errorf("%s holds %q:\n%s", filepath.Base(path), mark, text)
+			}
+		}
 	}
 }
 
