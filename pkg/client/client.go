@@ -74,9 +74,6 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}}, nil
 }
 
-// URL returns the base address without a slash at its end.
-func (s *Server) URL() string { return s.caller.base.String() }
-
 // Close closes the connections that are idle.
 func (s *Server) Close() { s.caller.http.CloseIdleConnections() }
 

@@ -74,9 +74,6 @@ func (b *Body) Release() {
 	}
 }
 
-// Bytes returns the body as it came, valid until Release.
-func (b *Body) Bytes() []byte { return b.buf.Bytes() }
-
 // Decode fills dst, a pointer to a struct, as Bind does.
 func (b *Body) Decode(dst any) error { return decodeObject(b.buf.Bytes(), dst) }
 
