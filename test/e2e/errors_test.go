@@ -257,7 +257,10 @@ func TestLimits_AnOversizedBodyIsRefusedOnBothSides(t *testing.T) {
 	for _, base := range []string{f.Own(), f.Through()} {
 		r := f.Request(endless(80<<20 + 1))
 		r.URL = base + "/v1/chat"
-		s.HTTP.Must(r).Want(t, http.StatusRequestEntityTooLarge, "object", "error", "error.code", "PAYLOAD_TOO_LARGE", "success", "false")
+		reply := s.HTTP.Must(r).Want(t, http.StatusRequestEntityTooLarge, "object", "error", "error.code", "PAYLOAD_TOO_LARGE", "success", "false")
+		if !reply.Closes { // the rest of the body may be on its way
+			t.Errorf("%s does not announce that the connection cannot be used again", base)
+		}
 	}
 	// Signed without the body, so that it need not be hashed.
 	const path = "/rpc/formations"

@@ -121,7 +121,7 @@ func (p *Proxy) handle(c echo.Context) error {
 	var failed error
 	rp := httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { p.rewrite(r, b.target.Addr) },
-		ModifyResponse: dropDoorHeaders,
+		ModifyResponse: adapt,
 		Transport:      b.transport,
 		BufferPool:     p.buffers,
 		ErrorLog:       p.errorLog,
@@ -262,9 +262,13 @@ func strip(path string) string {
 	return rest
 }
 
-// dropDoorHeaders removes what our own door has set already: a browser refuses
-// an answer that allows an origin twice.
-func dropDoorHeaders(r *http.Response) error {
+// adapt removes what our own door has set already: a browser refuses an answer
+// that allows an origin twice. A refused body is still on its way, so its
+// connection ends with the answer, and the client must not use it again.
+func adapt(r *http.Response) error {
+	if r.StatusCode == http.StatusRequestEntityTooLarge {
+		r.Header.Set("Connection", "close")
+	}
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Access-Control-") {
 			delete(r.Header, name)

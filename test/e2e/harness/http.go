@@ -55,6 +55,7 @@ type Reply struct {
 	Status int
 	Header http.Header
 	Body   []byte
+	Closes bool // the server announced that it closes the connection
 }
 
 // Do sends a request and reads the whole reply.
@@ -65,7 +66,7 @@ func (c *Client) Do(ctx context.Context, r Request) (Reply, error) {
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	reply := Reply{Status: res.StatusCode, Header: res.Header, Body: body}
+	reply := Reply{Status: res.StatusCode, Header: res.Header, Body: body, Closes: res.Close}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = res.Header.Write(&c.seen) // a buffer takes everything
