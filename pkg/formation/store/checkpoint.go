@@ -12,7 +12,10 @@ import (
 // came meanwhile, and only when the log has grown so far that it must start
 // over.
 const (
-	checkpointWrites = 1000    // writes between two checkpoints
+	// Writes between two checkpoints, some tens of MiB of log: fewer make a
+	// process that was killed read a longer log at its next start, more sync
+	// the disk so often that commits wait for it.
+	checkpointWrites = 4000
 	logPages         = 4 << 10 // 16 MiB: the log starts over after this
 	checkpointSQL    = "PRAGMA wal_checkpoint(PASSIVE)"
 )

@@ -34,7 +34,7 @@ const (
 	maxReaders     = 4
 	readerIdle     = 30 * time.Second
 	busyTimeout    = 10 * time.Second
-	walLimitBytes  = 32 << 20 // a longer log file is cut when it starts over
+	walLimitBytes  = 64 << 20 // a longer log file is cut when it starts over
 )
 
 // ErrFenced tells that another launch replaced this process: it must not
