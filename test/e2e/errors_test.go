@@ -140,8 +140,12 @@ func TestManagement_NamesWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	s := suite.Start(t, harness.Options{})
 	for _, call := range [][2]string{
-		{http.MethodGet, ""}, {http.MethodDelete, ""}, {http.MethodPost, "/start"}, {http.MethodPost, "/stop"},
-		{http.MethodPost, "/restart"}, {http.MethodGet, "/logs"},
+		{http.MethodGet, ""},
+		{http.MethodDelete, ""},
+		{http.MethodPost, "/start"},
+		{http.MethodPost, "/stop"},
+		{http.MethodPost, "/restart"},
+		{http.MethodGet, "/logs"},
 	} {
 		s.RPC(call[0], "/rpc/formations/nobody"+call[1]).Want(t, http.StatusNotFound, "success", "false",
 			"error", "FormationNotFound", "code", "404", "message", "No formation with id 'nobody'")

@@ -74,8 +74,13 @@ func TestSecrets_NeverShow(t *testing.T) {
 	all.Write(s.HTTP.Seen())
 	all.WriteString(shown.Stdout + shown.Stderr)
 	for _, args := range [][]string{
-		{"list"}, {"status"}, {"status", "-o", "json"}, {"logs", "guarded", "-n", "10000"}, {"list", "-o", "json"},
-		{"chat", "guarded", "upset", "--key", canaries["CLIENT_KEY"]}, {"chat", "guarded", "hi", "--key", "wrong-" + canaries["ADMIN_KEY"]},
+		{"list"},
+		{"status"},
+		{"status", "-o", "json"},
+		{"logs", "guarded", "-n", "10000"},
+		{"list", "-o", "json"},
+		{"chat", "guarded", "upset", "--key", canaries["CLIENT_KEY"]},
+		{"chat", "guarded", "hi", "--key", "wrong-" + canaries["ADMIN_KEY"]},
 	} {
 		r := s.CLI(args...)
 		all.WriteString(r.Stdout + r.Stderr)
@@ -118,7 +123,9 @@ func visit(t *testing.T, s *harness.Supervisor, f *harness.Formation, files harn
 	}
 	// A key that does not fit, and secrets that are damaged or missing.
 	for _, change := range []map[string]string{
-		{".key": secretfile.GenerateKey().Encode()}, {"secrets.enc": "damaged"}, {".key": canaries["UNUSED"]},
+		{".key": secretfile.GenerateKey().Encode()},
+		{"secrets.enc": "damaged"},
+		{".key": canaries["UNUSED"]},
 		{"agents/poet.afs": files["agents/poet.afs"] + "\nbroken: ${{ secrets.NOT_THERE }}\nsystem_message: ${{ secrets.UNUSED"},
 	} {
 		broken := files.With("")

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -58,9 +59,7 @@ func (s *Suite) Pair(tb testing.TB, id, modelURL string) Files {
 // With returns the files with a text appended to the manifest.
 func (f Files) With(yaml string) Files {
 	changed := make(Files, len(f))
-	for name, text := range f {
-		changed[name] = text
-	}
+	maps.Copy(changed, f)
 	changed["formation.afs"] += yaml
 	return changed
 }

@@ -92,7 +92,7 @@ func (s *Supervisor) configure(o Options) {
 	if err := os.WriteFile(path, []byte(text+"\n"+o.Settings), 0o600); err != nil {
 		s.TB.Fatal(err)
 	}
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "- id: "); ok {
 			s.KeyID = id
 		}
