@@ -181,12 +181,18 @@ func (s *Supervisor) CLI(args ...string) Result {
 	return s.Run(append(args, "--home", s.Home)...)
 }
 
+// Background starts a command against this home and leaves it running.
+func (s *Supervisor) Background(args ...string) *Process {
+	s.TB.Helper()
+	p := run(s.TB, s.env, filepath.Join(s.bin, "supervisor"), append(args, "--home", s.Home)...)
+	s.TB.Cleanup(p.Kill)
+	return p
+}
+
 // Second starts another process on the same home, which is not waited for.
 func (s *Supervisor) Second() *Process {
 	s.TB.Helper()
-	p := run(s.TB, s.env, filepath.Join(s.bin, "supervisor"), "serve", "--home", s.Home, "--listen", "127.0.0.1:0")
-	s.TB.Cleanup(p.Kill)
-	return p
+	return s.Background("serve", "--listen", "127.0.0.1:0")
 }
 
 // Files lists what lies in directories below the home, relative to it.
