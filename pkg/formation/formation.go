@@ -32,9 +32,6 @@ import (
 	"github.com/agentformation/service/pkg/version"
 )
 
-// controlVersion counts changes of the control protocol's meaning.
-const controlVersion = 1
-
 // Config is what the process brings.
 type Config struct {
 	// FormationID is the id that the manifest must have; "" accepts any.
@@ -95,7 +92,7 @@ func (f *Formation) Hello(_ context.Context, req control.HelloRequest) (control.
 	defer f.mu.Unlock()
 	return control.Hello{
 		FormationID: f.cfg.FormationID, LaunchID: f.cfg.LaunchID, Build: version.String(), PID: os.Getpid(),
-		StartedAt: f.started, Serving: f.server != nil, ControlVersion: controlVersion,
+		StartedAt: f.started, Serving: f.server != nil, ControlVersion: control.Version,
 	}, nil
 }
 

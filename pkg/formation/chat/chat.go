@@ -86,12 +86,10 @@ const (
 
 // Stages of progress and content events (reference runtime.md 5.1).
 const (
-	StageInit                = "init"
-	StageAgentProcessing     = "agent_processing"
-	StageResponseGeneration  = "response_generation"
-	StageResponsePreparation = "response_preparation"
-	StageThinking            = "thinking"
-	StageToolCall            = "tool_call"
+	StageInit               = "init"
+	StageAgentProcessing    = "agent_processing"
+	StageResponseGeneration = "response_generation"
+	StageToolCall           = "tool_call"
 )
 
 // Event is one step that a running turn shows: a stage marker or a slice of
@@ -116,8 +114,6 @@ type Answer struct {
 	AgentID string
 	Model   string
 	Usage   Usage
-	// Discontinuity tells that deltas already emitted do not add up to Content.
-	Discontinuity bool
 }
 
 // StoredMessage is a message of a session's transcript.

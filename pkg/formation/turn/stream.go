@@ -246,7 +246,7 @@ func (st *stream) follow(ctx context.Context, after uint64, emit func([]Frame) e
 	for {
 		st.mu.Lock()
 		var fresh []Frame
-		if skip := int(after - base); skip < len(st.shown) {
+		if skip := after - base; skip < uint64(len(st.shown)) {
 			fresh = st.shown[skip:]
 		}
 		ended := st.ended

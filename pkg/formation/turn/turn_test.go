@@ -227,6 +227,20 @@ func TestBegin_StreamsFramesInOrderAndReplaysThemFromTheStore(t *testing.T) {
 	}
 }
 
+func TestFrames_AnIDBeyondTheEndWaitsForTheEnd(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	p := start(t, filepath.Join(t.TempDir(), "s.db"), "a", handler(func(ctx context.Context, in overlord.Input, sink chat.Sink) (chat.Answer, error) {
+		<-release
+		return say("x")(ctx, in, sink)
+	}), options{})
+	h := begin(t, p, turn.Request{Stream: true})
+	time.AfterFunc(10*time.Millisecond, func() { close(release) })
+	if err := h.Frames(t.Context(), 1<<64-1, func(fs []turn.Frame) error { return fmt.Errorf("got %d frames", len(fs)) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestBegin_FiftyDuplicatesAtOnceRunOnce(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
