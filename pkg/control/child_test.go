@@ -91,6 +91,10 @@ func (f *childFormation) Serve(context.Context) (err error) {
 	return nil
 }
 
+func (f *childFormation) Pause(context.Context) error { return f.l.Close() }
+
+func (f *childFormation) Fence(context.Context, []string) (int, error) { return 0, nil }
+
 func (f *childFormation) Health(context.Context) (control.Health, error) {
 	return control.Health{Ready: true}, nil
 }

@@ -85,6 +85,21 @@ func (c *Client) Serve(ctx context.Context) error {
 	return fromStatus(ctx, err)
 }
 
+// Pause implements Formation.
+func (c *Client) Pause(ctx context.Context) error {
+	_, err := c.rpc.Pause(ctx, &controlv1.PauseRequest{})
+	return fromStatus(ctx, err)
+}
+
+// Fence implements Formation.
+func (c *Client) Fence(ctx context.Context, launchIDs []string) (int, error) {
+	r, err := c.rpc.Fence(ctx, &controlv1.FenceRequest{LaunchIds: launchIDs})
+	if err != nil {
+		return 0, fromStatus(ctx, err)
+	}
+	return int(r.GetResumed()), nil
+}
+
 // Health implements Formation.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	r, err := c.rpc.Health(ctx, &controlv1.HealthRequest{})

@@ -3,8 +3,10 @@
 // handshake, and the file descriptors a child inherits.
 //
 // Both sides import it; it imports neither (see test/arch). The order of a
-// launch is Hello, Load, Health, Serve; of an end Drain, Stop. Section 16 of
-// the design lists the go-plugin traps this package deals with.
+// launch is Hello, Load, Health, Serve; of an end Drain, Stop. In an update
+// two children share the socket: Serve(new), Pause(old), then Drain(old),
+// Stop(old), Fence(new, old's launch); or, when the new one fails, Serve(old).
+// Section 16 of the design lists the go-plugin traps this package deals with.
 package control
 
 import (
@@ -41,6 +43,13 @@ type Formation interface {
 	// Name ParseError, SecretsError, ...; they name file, line and column.
 	Load(ctx context.Context, req LoadRequest, progress func(message string)) (Loaded, error)
 	Serve(ctx context.Context) error
+	// Pause ends the acceptance of new connections, and of background jobs, while
+	// another child serves on the same socket. Turns and streams go on, answers
+	// carry "Connection: close". Serve takes it back.
+	Pause(ctx context.Context) error
+	// Fence makes launches that have ended unable to commit ever again, takes
+	// over the turns they left open, and returns how many.
+	Fence(ctx context.Context, launchIDs []string) (resumed int, err error)
 	Health(ctx context.Context) (Health, error)
 	Status(ctx context.Context) (Status, error)
 	Drain(ctx context.Context, req DrainRequest) (Drained, error)

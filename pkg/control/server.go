@@ -69,6 +69,21 @@ func (s *server) Serve(ctx context.Context, _ *controlv1.ServeRequest) (*control
 	return &controlv1.ServeResponse{}, nil
 }
 
+func (s *server) Pause(ctx context.Context, _ *controlv1.PauseRequest) (*controlv1.PauseResponse, error) {
+	if err := s.f.Pause(ctx); err != nil {
+		return nil, toStatus(err)
+	}
+	return &controlv1.PauseResponse{}, nil
+}
+
+func (s *server) Fence(ctx context.Context, m *controlv1.FenceRequest) (*controlv1.FenceResponse, error) {
+	n, err := s.f.Fence(ctx, m.GetLaunchIds())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &controlv1.FenceResponse{Resumed: int64(n)}, nil
+}
+
 func (s *server) Health(ctx context.Context, _ *controlv1.HealthRequest) (*controlv1.HealthResponse, error) {
 	h, err := s.f.Health(ctx)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 
 // fakeFormation answers with what the test set; a nil function is a plain success.
 type fakeFormation struct {
+	paused  bool
 	load    func(context.Context, LoadRequest, func(string)) (Loaded, error)
 	serve   func(context.Context) error
 	drain   func(DrainRequest) (Drained, error)
@@ -52,6 +53,15 @@ func (f *fakeFormation) Health(context.Context) (Health, error) {
 
 func (f *fakeFormation) Status(context.Context) (Status, error) {
 	return Status{FormationID: "a", Version: "1.2.0", Agents: 3, ActiveRequests: 4, TotalRequests: 5, Uptime: 6 * time.Second}, nil
+}
+
+func (f *fakeFormation) Pause(context.Context) error {
+	f.paused = true
+	return nil
+}
+
+func (f *fakeFormation) Fence(_ context.Context, ids []string) (int, error) {
+	return len(ids), nil
 }
 
 func (f *fakeFormation) Drain(_ context.Context, req DrainRequest) (Drained, error) {

@@ -67,6 +67,7 @@ type Formation struct {
 	parts    *parts     // nil before Load
 	server   *http.Server
 	listener net.Listener
+	paused   bool // another child accepts
 	draining atomic.Bool
 	stopOnce sync.Once
 
@@ -175,6 +176,30 @@ func (f *Formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 		return control.Drained{Unfinished: left}, err
 	}
 	return control.Drained{Unfinished: left}, nil
+}
+
+// Pause implements control.Formation.
+func (f *Formation) Pause(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.server == nil || f.paused {
+		return nil
+	}
+	f.paused = true
+	f.draining.Store(true)
+	return f.listener.Close() // the accept loop ends with "use of closed network connection"
+}
+
+// Fence implements control.Formation.
+func (f *Formation) Fence(ctx context.Context, launchIDs []string) (int, error) {
+	p, err := f.loaded()
+	if err != nil {
+		return 0, err
+	}
+	if err := p.db.Fence(ctx, launchIDs); err != nil {
+		return 0, err
+	}
+	return p.turns.Recover(ctx)
 }
 
 // pause waits out the clients' idle time.

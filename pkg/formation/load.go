@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -166,12 +167,18 @@ func (f *Formation) Serve(ctx context.Context) error {
 	if f.parts == nil {
 		return errNotLoaded
 	}
-	if f.server != nil {
+	if f.server != nil && !f.paused {
 		return nil
 	}
 	l, err := f.cfg.Listen()
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
+	}
+	if f.paused {
+		f.listener, f.paused = l, false
+		f.draining.Store(false)
+		f.accept(l)
+		return nil
 	}
 	p := f.parts
 	f.listener, f.server = l, httpx.NewHTTPServer(p.handler, f.cfg.Log)
@@ -182,6 +189,12 @@ func (f *Formation) Serve(ctx context.Context) error {
 	f.background.Go(func() error { return p.turns.Run(life) })
 	f.background.Go(func() error { return f.heartbeat(life, p.db) })
 	context.AfterFunc(life, func() { f.fatal(context.Cause(life)) })
+	f.accept(l)
+	return nil
+}
+
+// accept serves connections of l in the background; mu is held.
+func (f *Formation) accept(l net.Listener) {
 	server := f.server
 	f.background.Go(func() error {
 		err := server.Serve(l)
@@ -193,7 +206,6 @@ func (f *Formation) Serve(ctx context.Context) error {
 		}
 		return fmt.Errorf("serve: %w", err)
 	})
-	return nil
 }
 
 // fatal ends the process when a part that must run has ended by itself.

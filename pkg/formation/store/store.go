@@ -173,9 +173,7 @@ func (db *DB) register(ctx context.Context) error {
 		}
 	}
 	for _, id := range db.cfg.Fence {
-		// An unknown id gets a row too: its process may come late.
-		if _, err := tx.ExecContext(ctx, `INSERT INTO launches (id, started_at, fenced_at) VALUES (?, ?, ?)
-			ON CONFLICT (id) DO UPDATE SET fenced_at = COALESCE(fenced_at, excluded.fenced_at)`, id, now, now); err != nil {
+		if _, err := tx.ExecContext(ctx, fenceLaunch, id, now, now); err != nil {
 			return fmt.Errorf("fence launch %s: %w", id, err)
 		}
 	}
@@ -183,6 +181,23 @@ func (db *DB) register(ctx context.Context) error {
 		return fmt.Errorf("register launch: %w", err)
 	}
 	return nil
+}
+
+// fenceLaunch gives an unknown id a row too: its process may come late.
+const fenceLaunch = `INSERT INTO launches (id, started_at, fenced_at) VALUES (?, ?, ?)
+	ON CONFLICT (id) DO UPDATE SET fenced_at = COALESCE(fenced_at, excluded.fenced_at)`
+
+// Fence makes launches that have ended unable to commit ever again.
+func (db *DB) Fence(ctx context.Context, launchIDs []string) error {
+	return db.Write(ctx, func(tx *Tx) error {
+		now := db.cfg.Now().UnixMilli()
+		for _, id := range launchIDs {
+			if _, err := tx.Exec(fenceLaunch, id, now, now); err != nil {
+				return fmt.Errorf("fence launch %s: %w", id, err)
+			}
+		}
+		return nil
+	})
 }
 
 // LaunchID returns the identity under which this process writes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -82,8 +83,10 @@ type formation struct {
 	mute    atomic.Bool // health is not answered
 	beats   atomic.Uint64
 
-	mu   sync.Mutex   // guards http: a signal drains on another goroutine than Serve's
-	http *http.Server // nil before Serve
+	mu       sync.Mutex   // guards http: a signal drains on another goroutine than Serve's
+	http     *http.Server // nil before Serve
+	listener net.Listener
+	dead     []string // launches that Fence named
 }
 
 // marked tells whether the test has put a marker file into the state directory.
@@ -138,10 +141,23 @@ func (f *formation) Serve(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	server := &http.Server{Handler: f.routes()}
-	f.http = server
+	f.http, f.listener = server, l
 	go func() { _ = server.Serve(l) }()
 	f.serving.Store(true)
 	return nil
+}
+
+func (f *formation) Pause(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.listener.Close()
+}
+
+func (f *formation) Fence(_ context.Context, ids []string) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = append(f.dead, ids...)
+	return 0, nil
 }
 
 func (f *formation) Health(ctx context.Context) (control.Health, error) {

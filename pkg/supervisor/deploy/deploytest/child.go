@@ -125,6 +125,17 @@ func (f *formation) Serve(context.Context) error {
 	return nil
 }
 
+// Pause stops accepting; Serve begins again.
+func (f *formation) Pause(context.Context) error {
+	if f.close == nil {
+		return nil
+	}
+	return f.close()
+}
+
+// Fence has no store.
+func (f *formation) Fence(context.Context, []string) (int, error) { return 0, nil }
+
 // Health beats at every question.
 func (f *formation) Health(context.Context) (control.Health, error) {
 	return control.Health{Ready: true, Serving: f.serving.Load(), Heartbeat: f.beats.Add(1)}, nil
