@@ -14,9 +14,10 @@ import (
 
 // readLimited reads a regular file of at most limit bytes, without the white
 // space around its content. A named pipe in a bundle must not hang the reader,
-// hence O_NONBLOCK and the check of the type.
-func readLimited(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// hence O_NONBLOCK and the check of the type. Flags are added to those of the
+// opening.
+func readLimited(path string, limit int64, flags int) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +41,20 @@ func readLimited(path string, limit int64) ([]byte, error) {
 
 // replaceFile makes data the content of path in one step: readers see the old
 // file or the new one, also after a crash.
-func replaceFile(path string, data []byte) error {
+func replaceFile(path string, data []byte) error { return replaceAs(path, data, owner{-1, -1}) }
+
+// replaceAs is replaceFile with a file of the given owner; only root can give
+// a file away, for others it stays theirs.
+func replaceAs(path string, data []byte, to owner) error {
 	dir := filepath.Dir(path)
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // mode 0600
 	if err != nil {
 		return err
 	}
 	_, err = tmp.Write(data)
+	if err == nil && os.Geteuid() == 0 && to.uid >= 0 {
+		err = tmp.Chown(to.uid, to.gid)
+	}
 	if err == nil {
 		err = tmp.Sync()
 	}

@@ -42,7 +42,7 @@ func ParseKey(text string) (Key, error) {
 // ReadKey reads the key file at path; surrounding white space is ignored. A
 // missing file is an error for which errors.Is(err, fs.ErrNotExist) holds.
 func ReadKey(path string) (Key, error) {
-	raw, err := readLimited(path, MaxKeyFile)
+	raw, err := readLimited(path, MaxKeyFile, 0)
 	if err != nil {
 		return Key{}, fmt.Errorf("read secrets key: %w", err)
 	}

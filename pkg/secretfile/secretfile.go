@@ -45,7 +45,7 @@ const (
 // errors.Is(err, fs.ErrNotExist) holds; a wrong key, a damaged token and a
 // value that is no string are faults SecretsError.
 func Open(path string, key Key) (map[string]string, error) {
-	token, err := readLimited(path, MaxFile)
+	token, err := readLimited(path, MaxFile, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read secrets: %w", err)
 	}
