@@ -54,8 +54,11 @@ type Version struct {
 	Serial     int
 	Semantic   string
 	SHA256     string // of the bundle, lower-case hex
+	Name       string // of the formation, as this version's manifest says
 	Dir        string // relative to the formation's directory
-	DeployedAt time.Time
+	State      VersionState
+	InitDone   bool      // the manifest's init command has succeeded, or there is none
+	DeployedAt time.Time // when it became current for the first time
 }
 
 // NewFormation describes a first deploy.
@@ -75,14 +78,14 @@ func (r *Registry) Begin(ctx context.Context, n NewFormation) error {
 	return r.inTx(ctx, func(tx *sql.Tx) error {
 		now := r.millis()
 		res, err := tx.ExecContext(ctx,
-			`INSERT INTO formations (id, name, port, state, desired, created_at, updated_at)
-			 VALUES (?, ?, ?, 'deploying', 'running', ?, ?) ON CONFLICT DO NOTHING`, n.ID, n.Name, n.Port, now, now)
+			`INSERT INTO formations (id, name, port, state, desired, last_serial, created_at, updated_at)
+			 VALUES (?, ?, ?, 'deploying', 'running', ?, ?, ?) ON CONFLICT DO NOTHING`, n.ID, n.Name, n.Port, n.Serial, now, now)
 		if err := expectRow(res, err, ErrExists); err != nil {
 			return fmt.Errorf("insert formation %s: %w", n.ID, err)
 		}
 		_, err = tx.ExecContext(ctx,
-			`INSERT INTO versions (formation_id, serial, semantic, sha256, dir, state, deployed_at)
-			 VALUES (?, ?, ?, ?, ?, 'staged', ?)`, n.ID, n.Serial, n.Semantic, n.SHA256, n.Dir, now)
+			`INSERT INTO versions (formation_id, serial, semantic, sha256, name, dir, state, deployed_at)
+			 VALUES (?, ?, ?, ?, ?, ?, 'staged', ?)`, n.ID, n.Serial, n.Semantic, n.SHA256, n.Name, n.Dir, now)
 		if err != nil {
 			return fmt.Errorf("insert version of %s: %w", n.ID, err)
 		}
@@ -90,7 +93,7 @@ func (r *Registry) Begin(ctx context.Context, n NewFormation) error {
 	})
 }
 
-// Commit makes the staged version current and the formation deployed.
+// Commit ends a first deploy: the staged version is current, the formation deployed.
 func (r *Registry) Commit(ctx context.Context, id string, serial int) error {
 	return r.inTx(ctx, func(tx *sql.Tx) error {
 		now := r.millis()
@@ -170,8 +173,8 @@ func expectRow(res sql.Result, err, none error) error {
 
 const selectFormations = `
 SELECT f.id, f.name, f.port, f.state, f.desired, f.restart_count, f.created_at, f.updated_at,
-       c.serial, c.semantic, c.sha256, c.dir, c.deployed_at,
-       p.serial, p.semantic, p.sha256, p.dir, p.deployed_at
+       c.serial, c.semantic, c.sha256, c.name, c.dir, c.state, c.init_done, c.deployed_at,
+       p.serial, p.semantic, p.sha256, p.name, p.dir, p.state, p.init_done, p.deployed_at
 FROM formations f
 LEFT JOIN versions c ON c.formation_id = f.id AND c.serial = f.current
 LEFT JOIN versions p ON p.formation_id = f.id AND p.serial = f.previous`
@@ -211,8 +214,13 @@ func (r *Registry) List(ctx context.Context) ([]Formation, error) {
 
 // nullVersion is a version of a left join.
 type nullVersion struct {
-	serial, deployedAt    sql.NullInt64
-	semantic, sha256, dir sql.NullString
+	serial, deployedAt                 sql.NullInt64
+	semantic, sha256, name, dir, state sql.NullString
+	initDone                           sql.NullBool
+}
+
+func (n *nullVersion) dest() []any {
+	return []any{&n.serial, &n.semantic, &n.sha256, &n.name, &n.dir, &n.state, &n.initDone, &n.deployedAt}
 }
 
 func (n *nullVersion) version() *Version {
@@ -220,8 +228,9 @@ func (n *nullVersion) version() *Version {
 		return nil
 	}
 	return &Version{
-		Serial: int(n.serial.Int64), Semantic: n.semantic.String, SHA256: n.sha256.String,
-		Dir: n.dir.String, DeployedAt: fromMillis(n.deployedAt.Int64),
+		Serial: int(n.serial.Int64), Semantic: n.semantic.String, SHA256: n.sha256.String, Name: n.name.String,
+		Dir: n.dir.String, State: VersionState(n.state.String), InitDone: n.initDone.Bool,
+		DeployedAt: fromMillis(n.deployedAt.Int64),
 	}
 }
 
@@ -229,12 +238,9 @@ func scanFormation(row interface{ Scan(dest ...any) error }) (Formation, error) 
 	var f Formation
 	var c, p nullVersion
 	var created, updated int64
-	err := row.Scan(
-		&f.ID, &f.Name, &f.Port, &f.State, &f.Desired, &f.RestartCount, &created, &updated,
-		&c.serial, &c.semantic, &c.sha256, &c.dir, &c.deployedAt,
-		&p.serial, &p.semantic, &p.sha256, &p.dir, &p.deployedAt,
-	)
-	if err != nil {
+	dest := []any{&f.ID, &f.Name, &f.Port, &f.State, &f.Desired, &f.RestartCount, &created, &updated}
+	dest = append(append(dest, c.dest()...), p.dest()...)
+	if err := row.Scan(dest...); err != nil {
 		return Formation{}, err
 	}
 	f.CreatedAt, f.UpdatedAt = fromMillis(created), fromMillis(updated)
