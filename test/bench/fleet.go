@@ -35,7 +35,7 @@ type child struct {
 // measureFleet reads the memory of idle children under a supervisor, then
 // kills one again and again and times its next answer.
 func measureFleet(ctx context.Context, p plan, dir, model string, r *report) error {
-	f, err := startFleet(ctx, p, dir)
+	f, err := startFleet(ctx, p, dir, "")
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func startFleet(ctx context.Context, p plan, dir string) (*fleet, error) {
+// startFleet starts a supervisor with a home of its own; settings are further
+// lines of the block "formations".
+func startFleet(ctx context.Context, p plan, dir, settings string) (*fleet, error) {
 	f := &fleet{program: filepath.Join(p.bin, "supervisor"), home: filepath.Join(dir, "home")}
 	if _, err := output(ctx, f.program, "init", "--home", f.home, "--yes", "--no-models"); err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ func startFleet(ctx context.Context, p plan, dir string) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.configure(port); err != nil {
+	if err := f.configure(port, settings); err != nil {
 		return nil, err
 	}
 	f.supervisor, err = launch(ctx, command{
@@ -180,7 +182,7 @@ func startFleet(ctx context.Context, p plan, dir string) (*fleet, error) {
 
 // configure lets the supervisor and the commands that call it use a free port,
 // and formations end by themselves should this program be killed.
-func (f *fleet) configure(port int) error {
+func (f *fleet) configure(port int, settings string) error {
 	file := filepath.Join(f.home, "config.yaml")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -192,7 +194,7 @@ func (f *fleet) configure(port int) error {
 			return fmt.Errorf("configure the supervisor: no %q in %s", line, file)
 		}
 	}
-	changed := strings.NewReplacer(portLine, fmt.Sprintf("port: %d\n", port), block, block+"  orphan_timeout: 30s\n").Replace(string(text))
+	changed := strings.NewReplacer(portLine, fmt.Sprintf("port: %d\n", port), block, block+"  orphan_timeout: 30s\n"+settings).Replace(string(text))
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
 		return fmt.Errorf("configure the supervisor: %w", err)
 	}

@@ -20,13 +20,14 @@ const (
 
 // report is what one run found.
 type report struct {
-	plan   plan
-	begin  time.Time
-	took   time.Duration
-	chat   []chatResult
-	starts startResult
-	idle   idleResult
-	loaded memory // of the loaded formation, right after the load
+	plan        plan
+	begin       time.Time
+	took        time.Duration
+	chat        []chatResult
+	starts      startResult
+	idle        idleResult
+	supervision *supervisionResult // nil when not measured
+	loaded      memory             // of the loaded formation, right after the load
 }
 
 // write prints the tables.
@@ -35,6 +36,9 @@ func (r *report) write(to io.Writer) error {
 	fmt.Fprintf(&b, "%s\n%s, %s form, took %s\n\n", machine(), r.begin.Format(time.DateOnly), r.plan.form, r.took.Round(time.Second))
 	r.writeChat(&b)
 	r.writeRest(&b)
+	if r.supervision != nil {
+		r.supervision.write(&b)
+	}
 	_, err := io.WriteString(to, b.String())
 	return err
 }
@@ -66,6 +70,9 @@ func (r *report) writeChat(b *strings.Builder) {
 }
 
 func (r *report) writeRest(b *strings.Builder) {
+	if len(r.chat)+len(r.starts.again)+len(r.starts.killed) == 0 {
+		return
+	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tmedian\tp99\tlimit\tratio\taim\t")
 	line := func(name string, ours, limit []time.Duration, aim time.Duration) {
@@ -92,6 +99,7 @@ func (r *report) writeRest(b *strings.Builder) {
 	_ = w.Flush() // a Builder takes everything
 
 	if len(r.idle.children) == 0 {
+		b.WriteString("\n")
 		return
 	}
 	w = tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -104,6 +112,7 @@ func (r *report) writeRest(b *strings.Builder) {
 		fmt.Fprintf(w, "formation right after the load\t%s\t%s\t\t\t\t\n", mb(r.loaded.pss), mb(r.loaded.private))
 	}
 	_ = w.Flush() // a Builder takes everything
+	b.WriteString("\n")
 }
 
 // ms prints a duration as milliseconds with three digits that count.
