@@ -12,6 +12,7 @@
 package client
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,6 +27,8 @@ const (
 	PlainTimeout = 30 * time.Second
 	// DeployTimeout bounds the calls that launch a formation.
 	DeployTimeout = 10 * time.Minute
+	// DevTimeout bounds the launch of a draft, which may take 300 s.
+	DevTimeout = 310 * time.Second
 	// MaxReply is the largest JSON reply that is read, in bytes.
 	MaxReply = 80 << 20
 	// DefaultHeaderPrefix is the <P> in X-<P>-* header names.
@@ -49,6 +52,9 @@ type ServerConfig struct {
 	// HTTP is the client to use; nil means one of our own. Redirects are
 	// never followed: a signature belongs to one address.
 	HTTP *http.Client
+	// TLS says whom to trust at https addresses, as TrustCA and TrustOnly make
+	// it; nil means the authorities of the system. It has no effect on HTTP.
+	TLS *tls.Config
 	// Now is the clock of the signatures; nil means time.Now.
 	Now func() time.Time
 }
@@ -69,7 +75,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}
 	cfg.HeaderPrefix = prefixOr(cfg.HeaderPrefix)
 	return &Server{caller: &caller{
-		base: base, http: httpOr(cfg.HTTP), prefix: cfg.HeaderPrefix, retries: cfg.Retries,
+		base: base, http: httpOr(cfg.HTTP, cfg.TLS), prefix: cfg.HeaderPrefix, retries: cfg.Retries,
 		authorize: cfg.sign,
 	}}, nil
 }
@@ -82,8 +88,10 @@ type FormationConfig struct {
 	// URL is the formation's own address, "http://host:8000", or, with ID, the
 	// address of its supervisor.
 	URL string
-	// ID routes the calls over the supervisor's /api/<ID>.
-	ID string
+	// ID routes the calls over the supervisor's /api/<ID>, or with Draft over
+	// its /draft/<ID>.
+	ID    string
+	Draft bool
 	// ClientKey and AdminKey are sent when set; most calls need one of them.
 	ClientKey, AdminKey Secret
 	// UserID names the user the calls are for; "" leaves it to the formation.
@@ -91,10 +99,11 @@ type FormationConfig struct {
 	// IdleTimeout ends a stream in which not one byte came for so long;
 	// the zero value means 60 s. A formation sends a comment every second.
 	IdleTimeout time.Duration
-	// HeaderPrefix, Retries and HTTP are as in ServerConfig.
+	// HeaderPrefix, Retries, HTTP and TLS are as in ServerConfig.
 	HeaderPrefix string
 	Retries      int
 	HTTP         *http.Client
+	TLS          *tls.Config
 }
 
 // Formation is the API of one formation. It is safe for concurrent use.
@@ -110,15 +119,19 @@ func NewFormation(cfg FormationConfig) (*Formation, error) {
 		return nil, err
 	}
 	if cfg.ID != "" {
-		base.RawPath = base.EscapedPath() + "/api/" + url.PathEscape(cfg.ID)
-		base.Path += "/api/" + cfg.ID
+		face := "/api/"
+		if cfg.Draft {
+			face = "/draft/"
+		}
+		base.RawPath = base.EscapedPath() + face + url.PathEscape(cfg.ID)
+		base.Path += face + cfg.ID
 	}
 	if cfg.IdleTimeout == 0 {
 		cfg.IdleTimeout = time.Minute
 	}
 	cfg.HeaderPrefix = prefixOr(cfg.HeaderPrefix)
 	return &Formation{idle: cfg.IdleTimeout, caller: &caller{
-		base: base, http: httpOr(cfg.HTTP), prefix: cfg.HeaderPrefix, retries: cfg.Retries,
+		base: base, http: httpOr(cfg.HTTP, cfg.TLS), prefix: cfg.HeaderPrefix, retries: cfg.Retries,
 		authorize: cfg.identify,
 	}}, nil
 }
@@ -161,19 +174,19 @@ func prefixOr(prefix string) string {
 
 // httpOr returns a client that follows no redirects. Timeouts belong to the
 // calls, because a stream may last for days.
-func httpOr(c *http.Client) *http.Client {
+func httpOr(c *http.Client, trust *tls.Config) *http.Client {
 	own := http.Client{}
 	if c != nil {
 		own = *c
 	}
 	if own.Transport == nil {
-		own.Transport = newTransport()
+		own.Transport = newTransport(trust)
 	}
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &own
 }
 
-func newTransport() http.RoundTripper {
+func newTransport(trust *tls.Config) http.RoundTripper {
 	base, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
 		return http.DefaultTransport
@@ -181,5 +194,8 @@ func newTransport() http.RoundTripper {
 	t := base.Clone()
 	t.MaxIdleConnsPerHost = t.MaxIdleConns
 	t.ExpectContinueTimeout = expectTimeout
+	if trust != nil {
+		t.TLSClientConfig = trust.Clone()
+	}
 	return t
 }

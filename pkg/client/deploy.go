@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +20,7 @@ const (
 	StageUploaded = "uploaded"
 )
 
-// Progress is one step of a deploy, start or restart.
+// Progress is one step of a deploy, update, rollback, start or restart.
 type Progress struct {
 	Stage   string `json:"stage"`
 	Message string `json:"message"`
@@ -30,31 +31,54 @@ type Progress struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
-// Launched is a formation that runs after a deploy, start or restart.
+// Launched is a formation that runs after a deploy, update, rollback, start or
+// restart.
 type Launched struct {
-	FormationID  string `json:"formation_id"`
-	Port         int    `json:"port"`
-	Status       string `json:"status"`
-	URL          string `json:"url"`
-	HealthURL    string `json:"health_url,omitempty"`
-	PID          int    `json:"pid,omitempty"`
-	RestartCount int    `json:"restart_count,omitempty"`
+	FormationID string `json:"formation_id"`
+	Port        int    `json:"port"`
+	Status      string `json:"status"`
+	URL         string `json:"url,omitempty"`
+	HealthURL   string `json:"health_url,omitempty"`
+	PID         int    `json:"pid,omitempty"`
+	// Version and PreviousVersion are the versions that the author gave, "" when
+	// the server does not say: a deploy has no previous one.
+	Version         string `json:"version,omitempty"`
+	PreviousVersion string `json:"previous_version,omitempty"`
+	RestartCount    int    `json:"restart_count,omitempty"`
+	Message         string `json:"message,omitempty"`
 }
 
-// DeployRequest is a new formation.
+// DeployRequest is a formation to deploy or to update.
 type DeployRequest struct {
 	ID string
 	// Version may be "": then the manifest's counts.
 	Version string
 	// Bundle is the gzipped tar file. It is read twice, for the signature and
-	// for the upload, and may still be read for a moment after Deploy returned.
+	// for the upload, and may still be read for a moment after the call returned.
 	Bundle io.ReadSeeker
+	// Plain asks for one JSON reply instead of a stream of events: only the
+	// upload reports progress then.
+	Plain bool
 }
 
 // Deploy uploads a bundle and waits until the formation runs or is refused.
 // progress (may be nil) is called by one goroutine at a time, never after
 // Deploy returned.
 func (s *Server) Deploy(ctx context.Context, req DeployRequest, progress func(Progress)) (*Launched, error) {
+	c := newCall(http.MethodPost, "rpc", "formations")
+	c.header.Set("X-Formation-ID", req.ID)
+	return s.send(ctx, c, req, progress)
+}
+
+// Update uploads the bundle of a new version and waits until it has taken over
+// from the running one, or was refused: then the old one serves on. progress
+// (may be nil) is called as for Deploy.
+func (s *Server) Update(ctx context.Context, req DeployRequest, progress func(Progress)) (*Launched, error) {
+	return s.send(ctx, newCall(http.MethodPut, "rpc", "formations", req.ID), req, progress)
+}
+
+// send is an upload of a bundle.
+func (s *Server) send(ctx context.Context, c *call, req DeployRequest, progress func(Progress)) (*Launched, error) {
 	hash, size, err := hashStream(req.Bundle)
 	if err != nil {
 		return nil, fmt.Errorf("read bundle: %w", err)
@@ -64,15 +88,16 @@ func (s *Server) Deploy(ctx context.Context, req DeployRequest, progress func(Pr
 	}
 	report := &reporter{fn: progress}
 	defer report.close()
-	c := newCall(http.MethodPost, "rpc", "formations")
 	c.hash, c.size, c.stream = hash, size, &upload{r: req.Bundle, size: size, report: report}
 	c.header.Set("Content-Type", "application/gzip")
-	c.header.Set("X-Formation-ID", req.ID)
 	if req.Version != "" {
 		c.header.Set("X-Formation-Version", req.Version)
 	}
 	// A server that refuses does so before a large body is on its way.
 	c.header.Set("Expect", "100-continue")
+	if !req.Plain {
+		c.wantEvents()
+	}
 	return s.launch(ctx, c, report)
 }
 
@@ -91,7 +116,42 @@ func (s *Server) Restart(ctx context.Context, id string, progress func(Progress)
 func (s *Server) relaunch(ctx context.Context, id, verb string, progress func(Progress)) (*Launched, error) {
 	report := &reporter{fn: progress}
 	defer report.close()
-	return s.launch(ctx, newCall(http.MethodPost, "rpc", "formations", id, verb), report)
+	return s.launch(ctx, newCall(http.MethodPost, "rpc", "formations", id, verb).wantEvents(), report)
+}
+
+// Rollback lets a kept version take over again and waits until it has: version
+// is the author's, the SHA-256 of its bundle, or "" for the version before.
+// progress (may be nil) is called as for Deploy.
+func (s *Server) Rollback(ctx context.Context, id, version string, progress func(Progress)) (*Launched, error) {
+	report := &reporter{fn: progress}
+	defer report.close()
+	c := newCall(http.MethodPost, "rpc", "formations", id, "rollback")
+	if version != "" {
+		var err error
+		if c, err = c.withJSON(map[string]string{"version": version}); err != nil {
+			return nil, err
+		}
+	}
+	return s.launch(ctx, c.wantEvents(), report)
+}
+
+// Cancelled is what became of an update that was cancelled.
+type Cancelled struct {
+	FormationID string `json:"formation_id"`
+	Message     string `json:"message"`
+	Status      string `json:"status"` // of the version that serves on
+	CurrentPort int    `json:"current_port"`
+}
+
+// CancelUpdate ends the update that runs; the old version serves on.
+func (s *Server) CancelUpdate(ctx context.Context, id string) (*Cancelled, error) {
+	c := newCall(http.MethodPost, "rpc", "formations", id, "cancel-update")
+	c.timeout = DeployTimeout // the new child is stopped before the answer
+	var out Cancelled
+	if err := s.caller.json(ctx, c, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
 }
 
 // launch follows the events of a call up to complete or error. A server that
@@ -100,7 +160,7 @@ func (s *Server) launch(ctx context.Context, c *call, report *reporter) (*Launch
 	c.timeout = DeployTimeout
 	var out *Launched
 	err := s.caller.events(ctx, streaming{
-		call: c.wantEvents(),
+		call: c,
 		onEvent: func(ev Event) (done bool, err error) {
 			switch ev.Name {
 			case "error":
@@ -130,7 +190,11 @@ func (s *Server) launch(ctx context.Context, c *call, report *reporter) (*Launch
 func decodeLaunched(data []byte) (*Launched, error) {
 	var l struct {
 		Launched
-		ID string `json:"id"` // start and restart name it so in a plain reply
+		// Other names of the fields: an id in plain replies, the version in the
+		// events of an update and in the reply to a rollback.
+		ID             string `json:"id"`
+		NewVersion     string `json:"new_version"`
+		CurrentVersion string `json:"current_version"`
 	}
 	if err := json.Unmarshal(data, &l); err != nil {
 		return nil, badReply(http.StatusOK, "a result that is no JSON object")
@@ -138,6 +202,7 @@ func decodeLaunched(data []byte) (*Launched, error) {
 	if l.FormationID == "" {
 		l.FormationID = l.ID
 	}
+	l.Version = cmp.Or(l.Version, l.NewVersion, l.CurrentVersion)
 	return &l.Launched, nil
 }
 

@@ -119,7 +119,7 @@ func TestLaunch_EndsWithTheErrorEvent(t *testing.T) {
 		},
 		"by code": {
 			`{"error":"Odd","message":"m","stage":"spawning","code":409,"details":"line 1","rollback_status":"success"}`,
-			client.Error{Status: 409, Name: "Odd", Message: "m", Stage: "spawning", Details: "line 1"},
+			client.Error{Status: 409, Name: "Odd", Message: "m", Stage: "spawning", Details: "line 1", RollbackStatus: "success"},
 		},
 		"unknown name": {
 			`{"error":"SpawnError","message":"m","details":{"a":1}}`,

@@ -37,6 +37,9 @@ type Error struct {
 	Stage string
 	// Details is more about it, as the server put it, or "".
 	Details string
+	// RollbackStatus says, after a failed update or rollback, what became of the
+	// version that ran before: not_needed, success or failed; "" elsewhere.
+	RollbackStatus string
 	// RequestID is the formation's id of the request, "" when unknown.
 	RequestID string
 	// Data is the formation's error.data, nil when there was none.
@@ -72,6 +75,7 @@ type wireError struct {
 	Error   json.RawMessage `json:"error"`
 	Message string          `json:"message"`
 	Stage   string          `json:"stage"`
+	Back    string          `json:"rollback_status"`
 	Details json.RawMessage `json:"details"`
 	Code    json.RawMessage `json:"code"`
 	Request struct {
@@ -108,7 +112,7 @@ func (w *wireError) fill(e *Error) {
 	if e.Message == "" {
 		e.Message = w.Message
 	}
-	e.Stage, e.RequestID = w.Stage, w.Request.ID
+	e.Stage, e.RollbackStatus, e.RequestID = w.Stage, w.Back, w.Request.ID
 	if json.Unmarshal(w.Details, &e.Details) != nil && len(w.Details) > 0 {
 		e.Details = string(w.Details)
 	}
@@ -134,9 +138,11 @@ func eventError(data []byte) *Error {
 // event can carry; a name that is not in it is a failure of the server.
 func statusOfName(name string) int {
 	switch name {
-	case "FormationNotFound", "NotFound", "VersionNotFound", "RuntimeNotFound", "AGENT_NOT_FOUND":
+	case "FormationNotFound", "NotFound", "VersionNotFound", "RuntimeNotFound", "DraftNotFound", "LiveNotFound",
+		"FileNotFound", "AGENT_NOT_FOUND":
 		return http.StatusNotFound
-	case "AlreadyRunning", "AlreadyStopped", "UpdateInProgress", "NoChange", "DeployConflict":
+	case "AlreadyRunning", "AlreadyStopped", "UpdateInProgress", "NoChange", "DeployConflict", "DraftAlreadyExists",
+		"DraftRunning":
 		return http.StatusConflict
 	case "Unauthorized":
 		return http.StatusUnauthorized
@@ -145,7 +151,8 @@ func statusOfName(name string) int {
 	case "FormationUnavailable", "SERVICE_UNAVAILABLE", "SYSTEM_OVERLOAD":
 		return http.StatusServiceUnavailable
 	case "ValidationError", "InvalidContentType", "MissingHeader", "InvalidFormationID", "ExtractError",
-		"ParseError", "SecretsError", "IDMismatch", "VersionMismatch", "InvalidRuntime", "ResolveError":
+		"ParseError", "SecretsError", "IDMismatch", "VersionMismatch", "InvalidRuntime", "ResolveError",
+		"NoPreviousVersion", "NoUpdateInProgress", "InvalidMode", "InvalidPath", "InvalidAction", "InvalidJSON", "DecodeError":
 		return http.StatusBadRequest
 	}
 	return http.StatusInternalServerError
