@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -69,9 +70,29 @@ type Spec struct {
 	// Fence holds further launch ids that must never commit again. Those of the
 	// children that this package saw die are added by itself.
 	Fence []string
+	// Init is a shell command that is run once, to its end, before this launch; ""
+	// is none. The owner sets it for the first launch of a version only: a child
+	// that is restarted by the policy does not repeat it.
+	Init string
+	// InitTimeout bounds Init. 0 is 10 min.
+	InitTimeout time.Duration
+	// Guard puts limits on Init and the children. Nil sets none.
+	Guard Guard
 	// NotReady is the kind of the fault when a first start does not become ready;
 	// 0 is fault.Failed. Its name is HealthCheckFailed.
 	NotReady fault.Kind
+}
+
+// Guard limits a process and what it starts; limits.Guard is one. It serves one
+// process after the other: Command, Started, Ended.
+type Guard interface {
+	// Command changes cmd, which is not started yet, so that it takes the limits on.
+	Command(cmd *exec.Cmd) error
+	// Started begins to watch the process, which Command's cmd became or which was
+	// adopted. The guard calls kill to end it with all that it started.
+	Started(pid int, kill func(reason string))
+	// Ended stops the watching and tells which limit ended the process; "" is none.
+	Ended() (reason string)
 }
 
 // MaxRunDir is the longest possible Spec.RunDir, in bytes: a unix socket's path
@@ -178,6 +199,8 @@ const (
 	EventRestarting EventKind = "restarting" // a new child comes after Delay
 	EventCrashed    EventKind = "crashed"    // no new child comes
 	EventStopped    EventKind = "stopped"    // the child ended because it was asked to
+	EventUpdated    EventKind = "updated"    // the new child of an update is the current one for good
+	EventRolledBack EventKind = "rolledback" // the old child of an update serves again; Exit is the new one's
 )
 
 // Event is something that happened to the process.
