@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+	"github.com/agentformation/service/pkg/supervisor/registry"
 )
 
 func TestRecords_OfAFormationJoinTheAuditChain(t *testing.T) {
@@ -11,7 +12,7 @@ func TestRecords_OfAFormationJoinTheAuditChain(t *testing.T) {
 	r := deploytest.New(t, nil)
 	r.MustDeploy(t, "hello", map[string]string{"behave": "records"})
 	deploytest.Eventually(t, "the formation's record in the audit", func() bool {
-		last, err := r.Registry.LastAudit(t.Context(), 1)
+		last, err := r.Registry.Audit(t.Context(), registry.AuditFilter{Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

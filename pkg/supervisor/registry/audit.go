@@ -32,8 +32,12 @@ type AuditRecord struct {
 }
 
 // AppendAudit commits rec as the next record of the chain and returns it with
-// its sequence number, time and hashes.
+// its sequence number, time and hashes. Texts are cut at 2000 bytes and made
+// valid UTF-8: the record and the columns that are searched must say the same.
 func (r *Registry) AppendAudit(ctx context.Context, rec AuditRecord) (AuditRecord, error) {
+	for _, text := range []*string{&rec.Action, &rec.Actor, &rec.ID, &rec.RemoteAddr, &rec.RequestID, &rec.Result} {
+		*text = bounded(*text)
+	}
 	err := r.inTx(ctx, func(tx *sql.Tx) error {
 		var seq int64
 		var prev string
@@ -60,28 +64,6 @@ func (r *Registry) AppendAudit(ctx context.Context, rec AuditRecord) (AuditRecor
 		return AuditRecord{}, fmt.Errorf("append audit record: %w", err)
 	}
 	return rec, nil
-}
-
-// LastAudit returns the newest n records of the chain, the newest first.
-func (r *Registry) LastAudit(ctx context.Context, n int) ([]AuditRecord, error) {
-	rows, err := r.read.QueryContext(ctx, `SELECT record, prev_hash, hash FROM audit ORDER BY seq DESC LIMIT ?`, n)
-	if err != nil {
-		return nil, fmt.Errorf("read audit: %w", err)
-	}
-	defer rows.Close()
-	var out []AuditRecord
-	for rows.Next() {
-		var text string
-		var rec AuditRecord
-		if err := rows.Scan(&text, &rec.PrevHash, &rec.Hash); err != nil {
-			return nil, fmt.Errorf("read audit: %w", err)
-		}
-		if err := json.Unmarshal([]byte(text), &rec); err != nil {
-			return nil, fmt.Errorf("read audit record: %w", err)
-		}
-		out = append(out, rec)
-	}
-	return out, rows.Err()
 }
 
 // canonical is the text that is hashed: compact JSON with sorted keys, and no
