@@ -39,6 +39,12 @@ var floors = []floor{
 	{"pkg/supervisor/ports", nil, "owns listening sockets and nothing else"},
 	{"pkg/supervisor/registry", nil, "owns rows; what they cause is deploy's business"},
 	{"pkg/supervisor/auth", nil, "checks signatures; does not know routes"},
+	{"pkg/supervisor/draft", nil, "files of one directory; what they are for is deploy's business"},
+	{
+		"pkg/supervisor/backup",
+		[]string{"pkg/manifest", "pkg/supervisor/registry"},
+		"copies a home; registry knows what is in its file and how a database is copied, manifests name stores elsewhere",
+	},
 	{
 		"pkg/supervisor/process",
 		[]string{"pkg/control", "pkg/supervisor/ports"},
@@ -49,7 +55,7 @@ var floors = []floor{
 		"pkg/supervisor/deploy",
 		[]string{
 			"pkg/archive", "pkg/manifest", "pkg/control", "pkg/secretfile", "pkg/supervisor/ports",
-			"pkg/supervisor/registry", "pkg/supervisor/process", "pkg/supervisor/proxy",
+			"pkg/supervisor/draft", "pkg/supervisor/registry", "pkg/supervisor/process", "pkg/supervisor/proxy",
 		},
 		"the use cases sit over the adapters, which do not know each other",
 	},
