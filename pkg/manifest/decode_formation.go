@@ -73,10 +73,7 @@ func (d *decoder) head(o *object, f *Formation) {
 	set(&f.Author, o.text("author"))
 	set(&f.URL, o.text("url"))
 	set(&f.License, o.text("license"))
-	if v := o.text("init"); v != nil {
-		f.Init = *v
-		o.warnKey("init", RuleNoEffect, `"init" has no effect in this release; it is not run before updates exist`)
-	}
+	set(&f.Init, o.text("init"))
 }
 
 // schema checks the schema version of a file; an inline agent needs none.

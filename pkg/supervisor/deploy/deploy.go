@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/agentformation/service/pkg/archive"
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/manifest"
 	"github.com/agentformation/service/pkg/supervisor/registry"
@@ -82,8 +81,7 @@ type deployment struct {
 	t       *track
 	req     Request
 	stage   string // the staging directory
-	version string
-	name    string
+	checked checked
 	undos   []func(context.Context) error
 }
 
@@ -118,49 +116,52 @@ func (d *deployment) unpack(ctx context.Context) error {
 	d.push(func(context.Context) error { return os.RemoveAll(d.stage) })
 	for _, dir := range []string{d.stage, filepath.Join(d.stage, "versions"), filepath.Join(d.stage, "state")} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
-			return fault.Wrap(fault.Failed, "DirectoryError", "the formation's directory cannot be made", err)
+			return d.s.diskError("DirectoryError", "the formation's directory cannot be made", err)
 		}
 	}
-	file, err := os.Open(d.req.Bundle.path)
-	if err != nil {
-		return fault.Wrap(fault.Failed, "DirectoryError", "the upload cannot be read", err)
-	}
-	defer file.Close()
-	if _, err := archive.Extract(ctx, file, filepath.Join(d.stage, firstDir), d.s.cfg.Limits); err != nil {
-		return unpackError(err)
-	}
-	return nil
+	return d.s.extract(ctx, d.req.Bundle, filepath.Join(d.stage, firstDir))
 }
 
 var versionShape = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
 
 // check reads the manifest and compares it with what the caller said.
-func (d *deployment) check(context.Context) error {
+func (d *deployment) check(context.Context) (err error) {
 	d.t.enter(StageValidating, "checking the formation")
-	m, _, err := manifest.Load(filepath.Join(d.stage, firstDir))
+	d.checked, err = check(filepath.Join(d.stage, firstDir), d.req.ID, d.req.Version)
+	d.t.version = d.checked.version
+	return err
+}
+
+// checked is what the files of a version say.
+type checked struct {
+	manifest *manifest.Formation
+	version  string // semantic
+}
+
+// check reads the manifest in dir; id and version are what the caller said.
+func check(dir, id, version string) (checked, error) {
+	m, _, err := manifest.Load(dir)
 	if err != nil {
-		return parseError(err)
+		return checked{}, parseError(err)
 	}
-	if m.ID != d.req.ID {
-		return fault.Errorf(fault.Invalid, "IDMismatch",
-			"the manifest says id %q and the request %q; they must be the same", m.ID, d.req.ID)
+	if m.ID != id {
+		return checked{}, fault.Errorf(fault.Invalid, "IDMismatch",
+			"the manifest says id %q and the request %q; they must be the same", m.ID, id)
 	}
+	c := checked{manifest: m, version: version}
 	switch {
-	case d.req.Version == "":
-		d.version = m.Version
-	case !versionShape.MatchString(d.req.Version):
-		return fault.Errorf(fault.Invalid, "ValidationError", "X-Formation-Version %q is no version; write it like 1.4.0", d.req.Version)
-	case m.Version != "" && m.Version != d.req.Version:
-		return fault.Errorf(fault.Invalid, "VersionMismatch",
-			"the manifest says version %q and the request %q; they must be the same, or one of them absent", m.Version, d.req.Version)
-	default:
-		d.version = d.req.Version
+	case version == "":
+		c.version = m.Version
+	case !versionShape.MatchString(version):
+		return checked{}, fault.Errorf(fault.Invalid, "ValidationError", "X-Formation-Version %q is no version; write it like 1.4.0", version)
+	case m.Version != "" && m.Version != version:
+		return checked{}, fault.Errorf(fault.Invalid, "VersionMismatch",
+			"the manifest says version %q and the request %q; they must be the same, or one of them absent", m.Version, version)
 	}
-	if d.version == "" {
-		d.version = manifest.DefaultVersion
+	if c.version == "" {
+		c.version = manifest.DefaultVersion
 	}
-	d.name, d.t.version = m.Name, d.version
-	return checkRuntime(m.Raw["svc_runtime"])
+	return c, checkRuntime(m.Raw["svc_runtime"])
 }
 
 func (d *deployment) resolve(context.Context) error {
@@ -177,14 +178,14 @@ func (d *deployment) record(ctx context.Context) error {
 	d.push(func(context.Context) error { return d.s.cfg.Ports.Release(d.req.ID) })
 	d.f.setSocket(socket)
 	if err := settle(d.stage); err != nil {
-		return fault.Wrap(fault.Failed, "DirectoryError", "the formation's files cannot be stored", err)
+		return d.s.diskError("DirectoryError", "the formation's files cannot be stored", err)
 	}
 	err = d.s.cfg.Registry.Begin(ctx, registry.NewFormation{
-		ID: d.req.ID, Name: d.name, Port: socket.Port(), Semantic: d.version, SHA256: d.req.Bundle.SHA256(),
+		ID: d.req.ID, Name: d.checked.manifest.Name, Port: socket.Port(), Semantic: d.checked.version, SHA256: d.req.Bundle.SHA256(),
 		Dir: firstDir, Serial: firstVersion,
 	})
 	if err != nil {
-		return registerError(err)
+		return d.s.recordError(err)
 	}
 	d.push(func(ctx context.Context) error { return d.s.cfg.Registry.Delete(ctx, d.req.ID) })
 	return nil
@@ -218,18 +219,7 @@ func (d *deployment) launch(ctx context.Context) error {
 }
 
 func (d *deployment) commit(ctx context.Context) error {
-	return registerError(d.s.cfg.Registry.Commit(ctx, d.req.ID, firstVersion))
-}
-
-func registerError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, registry.ErrExists):
-		return fault.Wrap(fault.Failed, "CleanupError",
-			"a formation of that id was deleted, but its files could not be removed yet; restart the server to try again", err)
-	}
-	return fault.Wrap(fault.Failed, "RegisterError", "the formation cannot be recorded", err)
+	return d.s.recordError(d.s.cfg.Registry.Commit(ctx, d.req.ID, firstVersion))
 }
 
 // parseError keeps the faults of the files and names any other error.

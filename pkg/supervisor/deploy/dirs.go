@@ -14,7 +14,7 @@ import (
 
 // Dirs is where things lie; all absolute.
 type Dirs struct {
-	Formations string // <id>/versions/<n>, <id>/state
+	Formations string // <id>/versions/<n>, <id>/state, <id>/draft
 	Logs       string // <id>-out.log, <id>-err.log
 	Run        string // <8 hex>/: control sockets and run records (0700)
 	Tmp        string // uploads
@@ -43,6 +43,7 @@ func (d Dirs) run(id string) string {
 const (
 	firstVersion = 1
 	firstDir     = "versions/1"
+	versionsDir  = "versions"
 )
 
 // fresh returns a path in dir that nobody else uses.

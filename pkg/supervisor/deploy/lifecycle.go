@@ -20,7 +20,10 @@ func (s *Service) Start(ctx context.Context, id string, sink Sink) (View, error)
 	if err != nil {
 		return View{}, t.failure(err, RollbackNotNeeded)
 	}
-	// Asked before waiting: a start in progress answers the question.
+	// Asked before waiting: what is in progress answers the question.
+	if err := f.settledVersion(); err != nil {
+		return View{}, t.failure(err, RollbackNotNeeded)
+	}
 	if err := f.mayStart(); err != nil {
 		return View{}, t.failure(err, RollbackNotNeeded)
 	}
@@ -43,6 +46,13 @@ func (s *Service) Start(ctx context.Context, id string, sink Sink) (View, error)
 // stopped one is started. The restart count rises by one.
 func (s *Service) Restart(ctx context.Context, id string, sink Sink) (View, error) {
 	t := &track{sink: sink, stage: StageStopping}
+	f, err := s.member(id)
+	if err != nil {
+		return View{}, t.failure(err, RollbackNotNeeded)
+	}
+	if err := f.settledVersion(); err != nil {
+		return View{}, t.failure(err, RollbackNotNeeded)
+	}
 	f, done, err := s.operate(ctx, id)
 	if err != nil {
 		return View{}, t.failure(err, RollbackNotNeeded)
@@ -126,11 +136,15 @@ func ours(err error) error {
 }
 
 // interrupt is operate for those who end the process: a start in progress is
-// given up instead of waited for.
-func (s *Service) interrupt(ctx context.Context, id string) (*formation, func(), error) {
+// given up instead of waited for, and so is an update that has not taken over
+// yet, whose error says that it was done to what.
+func (s *Service) interrupt(ctx context.Context, id, done string) (*formation, func(), error) {
 	f, err := s.member(id)
 	if err != nil {
 		return nil, nil, err
+	}
+	if f.cancelChange(fault.Errorf(fault.Conflict, "DeployConflict", "Formation '%s' was %s during its update", id, done)) != nil {
+		return s.operate(ctx, id)
 	}
 	if f.mgr.Snapshot().Status == process.StatusStarting && !f.isComing() {
 		if err := f.mgr.Stop(ctx); err != nil {
@@ -143,7 +157,7 @@ func (s *Service) interrupt(ctx context.Context, id string) (*formation, func(),
 // Stop drains and stops a formation: 409 AlreadyStopped when it is. That it
 // should be stopped is recorded first, so a crash in between converges to it.
 func (s *Service) Stop(ctx context.Context, id string) (View, error) {
-	f, done, err := s.interrupt(ctx, id)
+	f, done, err := s.interrupt(ctx, id, "stopped")
 	if err != nil {
 		return View{}, err
 	}
@@ -179,7 +193,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 		f.cancel(fault.Errorf(fault.Conflict, "DeployConflict", "Formation '%s' was deleted during its deploy", id))
 	}
 	f.mu.Unlock()
-	f, done, err := s.interrupt(ctx, id)
+	f, done, err := s.interrupt(ctx, id, "deleted")
 	if deploying && fault.KindOf(err) == fault.NotFound {
 		return nil // the deploy undid itself
 	}
@@ -220,5 +234,9 @@ func registryError(id string, err error) error {
 	case errors.Is(err, registry.ErrNotFound):
 		return errNotFound(id)
 	}
-	return fault.Wrap(fault.Failed, "RegisterError", "the change could not be recorded", err)
+	text := "the change cannot be recorded"
+	if registry.Full(err) {
+		text += ": no space left on the device"
+	}
+	return fault.Wrap(fault.Failed, "RegisterError", text, err)
 }

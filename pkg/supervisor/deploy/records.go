@@ -45,5 +45,8 @@ func (s *Service) record(ctx context.Context, id string, r control.Record) error
 	_, err := s.cfg.Registry.AppendAudit(context.WithoutCancel(ctx), registry.AuditRecord{
 		Action: r.Action, Actor: r.Actor, ID: id, Result: r.Result, RequestID: fmt.Sprintf("%s-%d", id, r.Seq),
 	})
+	if err == nil && r.Kind == control.RecordAlert {
+		s.alertRecord(id, r)
+	}
 	return err
 }

@@ -65,6 +65,10 @@ func (s *Service) rejoin(ctx context.Context, row registry.Formation) (*formatio
 		return nil, fmt.Errorf("restore %s: %w", row.ID, err)
 	}
 	f.setSocket(socket)
+	if err := s.recallExit(ctx, f); err != nil {
+		s.leave(f)
+		return nil, fmt.Errorf("restore %s: %w", row.ID, err)
+	}
 	return f, nil
 }
 
@@ -90,6 +94,9 @@ func (s *Service) restoreOne(ctx context.Context, f *formation, row registry.For
 			log.Error().Err(err).Msg("an interrupted deploy or delete is not finished")
 		}
 		return false
+	}
+	if err := s.sweepVersions(ctx, f.id); err != nil {
+		log.Error().Err(err).Msg("what an update left is not removed")
 	}
 	switch {
 	case row.Desired == registry.Running && !adopted:
@@ -216,6 +223,9 @@ func (s *Service) closeDoor() []*formation {
 		f.mu.Lock()
 		if f.cancel != nil {
 			f.cancel(errShuttingDown())
+		}
+		if f.change != nil && !f.change.committed {
+			f.change.cancel(errShuttingDown())
 		}
 		f.mu.Unlock()
 	}

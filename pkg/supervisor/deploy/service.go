@@ -43,7 +43,19 @@ type Config struct {
 	Manager process.ManagerConfig
 	// AutoRestart replaces children that ended unasked.
 	AutoRestart bool
-	Now         func() time.Time // nil is time.Now
+	// KeepVersions bounds the versions of a formation, the current one included;
+	// 0 means 5.
+	KeepVersions int
+	// Probation is how long a new version must serve before the old one ends; 0
+	// skips it.
+	Probation time.Duration
+	// LameDuck is how long a replaced process waits for idle clients.
+	LameDuck time.Duration
+	// InitTimeout bounds a manifest's init command; 0 means 5 minutes.
+	InitTimeout time.Duration
+	// Alert is told what an operator wants to know. It must not block. May be nil.
+	Alert func(Notice)
+	Now   func() time.Time // nil is time.Now
 }
 
 // Child is what all children have in common.
@@ -82,6 +94,12 @@ func New(cfg Config) (*Service, error) {
 	if cfg.MaxFormations <= 0 {
 		cfg.MaxFormations = 100
 	}
+	if cfg.KeepVersions <= 0 {
+		cfg.KeepVersions = 5
+	}
+	if cfg.InitTimeout <= 0 {
+		cfg.InitTimeout = 5 * time.Minute
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -112,10 +130,14 @@ type formation struct {
 	mu      sync.Mutex // guards what follows
 	socket  *ports.Socket
 	cancel  context.CancelCauseFunc // ends a first deploy in progress; nil otherwise
+	change  *change                 // an update or rollback in progress; nil otherwise
 	coming  bool                    // a first deploy or a restore will launch it
 	gone    bool                    // deleted, or its deploy failed
 	changed chan struct{}           // closed and replaced at every event of the process
 	count   int                     // restarts, as the registry has them
+	launch  string                  // id of the process that serves or served last
+	// lastExit is the newest of the history, nil when no process has ended.
+	lastExit *registry.Exit
 }
 
 // join makes a member of the fleet. Its first operation, which is expected to
@@ -238,7 +260,12 @@ func (s *Service) noted(ctx context.Context, f *formation, e process.Event) {
 	f.mu.Lock()
 	counted := f.count == e.Snapshot.RestartCount
 	f.count = e.Snapshot.RestartCount
+	if e.Snapshot.LaunchID != "" {
+		f.launch = e.Snapshot.LaunchID
+	}
 	f.mu.Unlock()
+	s.noteExit(ctx, f, e)
+	s.alertEvent(f, e)
 	if e.Kind == process.EventRunning || e.Kind == process.EventAdopted {
 		s.followRecords(ctx, f)
 	}

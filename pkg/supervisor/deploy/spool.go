@@ -36,7 +36,7 @@ func (b *Bundle) Discard() {
 func (s *Service) Receive(ctx context.Context, body io.Reader) (_ *Bundle, err error) {
 	f, err := os.CreateTemp(s.cfg.Dirs.Tmp, "bundle-*")
 	if err != nil {
-		return nil, fault.Wrap(fault.Failed, "DirectoryError", "the upload cannot be stored", err)
+		return nil, s.diskError("DirectoryError", "the upload cannot be stored", err)
 	}
 	b := &Bundle{path: f.Name()}
 	defer func() {
@@ -57,7 +57,7 @@ func (s *Service) Receive(ctx context.Context, body io.Reader) (_ *Bundle, err e
 		return nil, fault.Wrap(fault.Canceled, "", "the caller left during the upload", err)
 	default:
 		if _, ok := errors.AsType[*os.PathError](err); ok {
-			return nil, fault.Wrap(fault.Failed, "DirectoryError", "the upload cannot be stored", err)
+			return nil, s.diskError("DirectoryError", "the upload cannot be stored", err)
 		}
 		return nil, fault.Errorf(fault.Invalid, "ExtractError", "the upload broke off: %w", err)
 	}
@@ -84,9 +84,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // unpackError keeps the faults of the archive and names the errors of the disk.
-func unpackError(err error) error {
+func (s *Service) unpackError(err error) error {
 	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
-	return fault.Wrap(fault.Failed, "DirectoryError", "the bundle cannot be unpacked", fmt.Errorf("unpack bundle: %w", err))
+	return s.diskError("DirectoryError", "the bundle cannot be unpacked", fmt.Errorf("unpack bundle: %w", err))
 }

@@ -19,6 +19,15 @@ const (
 	StageHealth     Stage = "health_check"
 )
 
+// The further stages of update and rollback.
+const (
+	StageSpawningStaging  Stage = "spawning_staging"
+	StageSpawningPrevious Stage = "spawning_previous"
+	StageSwapping         Stage = "swapping" // also the probation; attempt counts its seconds
+	StageStoppingOld      Stage = "stopping_old"
+	StageStoppingCurrent  Stage = "stopping_current"
+)
+
 // Progress tells how an operation goes.
 type Progress struct {
 	Stage       Stage

@@ -15,6 +15,9 @@ type View struct {
 	registry.Formation
 	Process process.Snapshot
 	Uptime  time.Duration // of the serving process, 0 when there is none
+	// LastExit says how the last process ended, "" when none has; an earlier
+	// supervisor may have seen it.
+	LastExit string
 }
 
 // Get returns one formation, 404 when there is none.
@@ -58,6 +61,15 @@ func (s *Service) view(f *formation, row registry.Formation) View {
 	v.RestartCount = v.Process.RestartCount
 	if v.Process.Status == process.StatusStopped && f.isComing() {
 		v.Process.Status = process.StatusStarting // its process comes next
+	}
+	f.mu.Lock()
+	last := f.lastExit
+	f.mu.Unlock()
+	if last != nil {
+		v.LastExit = last.Reason
+		if v.Process.LastExit == nil {
+			v.Process.LastExit = processExit(*last)
+		}
 	}
 	if !v.Process.StartedAt.IsZero() {
 		v.Uptime = s.now().Sub(v.Process.StartedAt)
