@@ -49,6 +49,12 @@ func childMain(mode string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := zerolog.New(in.Log)
+	if mode == "undumpable" {
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			fmt.Fprintln(os.Stderr, "prctl:", err)
+			return 8
+		}
+	}
 	if err := control.Serve(ctx, &childFormation{in: in, mode: mode, log: log}, in.ServeOptions(log)); err != nil {
 		fmt.Fprintln(os.Stderr, "serve:", err)
 		return 1

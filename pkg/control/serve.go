@@ -31,12 +31,17 @@ type ServeOptions struct {
 	// Drain bounds the end by orphanhood or by ctx. CloseSocket is decided by
 	// which of the two it is. The zero Timeout is 30 s.
 	Drain DrainRequest
-	Log   zerolog.Logger
+	// LaunchID and Token let a new supervisor take the listening socket over
+	// (TakeListener). Without a token it cannot.
+	LaunchID, Token string
+	Log             zerolog.Logger
 }
 
 // ServeOptions returns the options that the supervisor decided.
 func (in *Inherited) ServeOptions(log zerolog.Logger) ServeOptions {
-	return ServeOptions{RunDir: in.RunDir, OrphanTimeout: in.OrphanTimeout, Log: log}
+	return ServeOptions{
+		RunDir: in.RunDir, OrphanTimeout: in.OrphanTimeout, LaunchID: in.LaunchID, Token: in.Token, Log: log,
+	}
 }
 
 // Serve answers the supervisor until the end of the child: Stop was called, ctx
@@ -55,6 +60,13 @@ func Serve(ctx context.Context, f Formation, opts ServeOptions) error {
 	}
 	if opts.Drain.Timeout <= 0 {
 		opts.Drain.Timeout = 30 * time.Second
+	}
+	if opts.Token != "" {
+		h, err := newHandover(HandoverPath(opts.RunDir, opts.LaunchID), opts.Token, FDListener, opts.Log)
+		if err != nil {
+			return err
+		}
+		defer h.close()
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
