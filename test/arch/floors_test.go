@@ -39,6 +39,8 @@ var floors = []floor{
 	{"pkg/supervisor/ports", nil, "owns listening sockets and nothing else"},
 	{"pkg/supervisor/registry", nil, "owns rows; what they cause is deploy's business"},
 	{"pkg/supervisor/auth", nil, "checks signatures; does not know routes"},
+	{"pkg/supervisor/logs", nil, "files of lines; whose they are is the caller's business"},
+	{"pkg/supervisor/notify", nil, "sends what it is given; does not know what happens"},
 	{"pkg/supervisor/draft", nil, "files of one directory; what they are for is deploy's business"},
 	{
 		"pkg/supervisor/backup",
@@ -55,7 +57,7 @@ var floors = []floor{
 		"pkg/supervisor/deploy",
 		[]string{
 			"pkg/archive", "pkg/manifest", "pkg/control", "pkg/secretfile", "pkg/supervisor/ports",
-			"pkg/supervisor/draft", "pkg/supervisor/registry", "pkg/supervisor/process", "pkg/supervisor/proxy",
+			"pkg/supervisor/draft", "pkg/supervisor/logs", "pkg/supervisor/registry", "pkg/supervisor/process", "pkg/supervisor/proxy",
 		},
 		"the use cases sit over the adapters, which do not know each other",
 	},
@@ -70,7 +72,7 @@ var floors = []floor{
 	{
 		"pkg/supervisor/httpapi",
 		[]string{
-			"pkg/httpx", "pkg/archive", "pkg/supervisor/auth", "pkg/supervisor/registry",
+			"pkg/httpx", "pkg/archive", "pkg/supervisor/auth", "pkg/supervisor/logs", "pkg/supervisor/registry",
 			"pkg/supervisor/process", "pkg/supervisor/proxy", "pkg/supervisor/deploy",
 		},
 		"a door turns requests into calls of the use cases",

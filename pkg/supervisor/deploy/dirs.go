@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentformation/service/pkg/supervisor/logs"
 )
 
 // Dirs is where things lie; all absolute.
@@ -63,7 +65,7 @@ func (d Dirs) discard(id string) error {
 	}
 	return errors.Join(
 		err, os.RemoveAll(trash), os.RemoveAll(d.run(id)),
-		ignoreMissing(os.Remove(d.outLog(id))), ignoreMissing(os.Remove(d.errLog(id))),
+		logs.Remove(d.outLog(id)), logs.Remove(d.errLog(id)),
 	)
 }
 

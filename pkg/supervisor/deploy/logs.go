@@ -1,23 +1,14 @@
 package deploy
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"strings"
 	"time"
+
+	"github.com/agentformation/service/pkg/supervisor/logs"
 )
 
-// The bounds of reading a log.
-const (
-	maxLogLines  = 10000
-	maxLogLine   = 64 << 10 // bytes; a longer line is cut into pieces
-	followEvery  = 250 * time.Millisecond
-	logReadBlock = 64 << 10
-)
+// followEvery is how often a followed log is looked at.
+const followEvery = 250 * time.Millisecond
 
 // Stream names one log of a formation.
 type Stream string
@@ -29,10 +20,7 @@ const (
 )
 
 // LogTail is the end of one log.
-type LogTail struct {
-	Lines []string // oldest first
-	Total int      // lines in the file
-}
+type LogTail = logs.Text
 
 func (s *Service) logPath(id string, stream Stream) string {
 	if stream == Stderr {
@@ -41,53 +29,30 @@ func (s *Service) logPath(id string, stream Stream) string {
 	return s.cfg.Dirs.outLog(id)
 }
 
-// TailLog returns the last n lines (1 to 10000) of a log; a log that was never
-// written has none. The error is 404 for an unknown formation.
+// TailLog returns the last n lines (1 to 10000) of a log, from its rotated parts
+// too; a log that was never written has none. The error is 404 for an unknown
+// formation.
 func (s *Service) TailLog(ctx context.Context, id string, stream Stream, n int) (LogTail, error) {
 	if _, err := s.member(id); err != nil {
 		return LogTail{}, err
 	}
-	f, err := os.Open(s.logPath(id, stream))
-	if errors.Is(err, os.ErrNotExist) {
-		return LogTail{}, nil
-	}
-	if err != nil {
-		return LogTail{}, fmt.Errorf("open log: %w", err)
-	}
-	defer f.Close()
-	r := &ring{lines: make([]string, 0, 128), max: max(1, min(n, maxLogLines))}
-	var c lineCutter
-	buf := make([]byte, logReadBlock)
-	for {
-		if err := ctx.Err(); err != nil {
-			return LogTail{}, fmt.Errorf("read log: %w", err)
-		}
-		got, err := f.Read(buf)
-		c.feed(buf[:got], r.add)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return LogTail{}, fmt.Errorf("read log: %w", err)
-		}
-	}
-	c.rest(r.add)
-	return LogTail{Lines: r.ordered(), Total: r.total}, nil
+	return logs.Tail(ctx, s.logPath(id, stream), n)
 }
 
 // FollowLog hands every line that is written from now on to sink, until ctx
-// ends or sink returns an error. A log that is truncated is read from its
-// start again.
+// ends, the formation is deleted or sink returns an error. A rotation neither
+// loses nor doubles a line; a log that is emptied is read from its start again.
 func (s *Service) FollowLog(ctx context.Context, id string, streams []Stream, sink func(Stream, string) error) error {
 	if _, err := s.member(id); err != nil {
 		return err
 	}
-	followers := make([]*follower, len(streams))
+	sources := make([]logs.Source, len(streams))
 	for i, stream := range streams {
-		followers[i] = &follower{path: s.logPath(id, stream), stream: stream}
-		if info, err := os.Stat(followers[i].path); err == nil {
-			followers[i].offset = info.Size()
-		}
+		sources[i] = logs.Source{Name: string(stream), Path: s.logPath(id, stream)}
+	}
+	follower, err := logs.NewFollower(sources)
+	if err != nil {
+		return err
 	}
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
@@ -97,117 +62,11 @@ func (s *Service) FollowLog(ctx context.Context, id string, streams []Stream, si
 			return ctx.Err()
 		case <-tick.C:
 		}
-		for _, f := range followers {
-			if err := f.poll(sink); err != nil {
-				return err
-			}
+		if err := follower.Poll(func(name, line string) error { return sink(Stream(name), line) }); err != nil {
+			return err
 		}
 		if _, err := s.member(id); err != nil {
 			return nil // deleted: nothing more will come
 		}
 	}
-}
-
-// follower reads what was appended to one file.
-type follower struct {
-	path   string
-	stream Stream
-	offset int64
-	cut    lineCutter
-}
-
-func (f *follower) poll(sink func(Stream, string) error) error {
-	file, err := os.Open(f.path)
-	if errors.Is(err, os.ErrNotExist) {
-		f.offset = 0
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open log: %w", err)
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return fmt.Errorf("open log: %w", err)
-	}
-	if info.Size() < f.offset {
-		f.offset, f.cut = 0, lineCutter{}
-	}
-	var sinkErr error
-	buf := make([]byte, logReadBlock)
-	for sinkErr == nil {
-		n, err := file.ReadAt(buf, f.offset)
-		f.offset += int64(n)
-		f.cut.feed(buf[:n], func(line string) {
-			if sinkErr == nil {
-				sinkErr = sink(f.stream, line)
-			}
-		})
-		if n < len(buf) {
-			if err != nil && !errors.Is(err, io.EOF) {
-				return fmt.Errorf("read log: %w", err)
-			}
-			break
-		}
-	}
-	return sinkErr
-}
-
-// lineCutter cuts a stream of bytes into lines of bounded length.
-type lineCutter struct{ part []byte }
-
-func (c *lineCutter) feed(p []byte, line func(string)) {
-	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		end := i
-		if i < 0 {
-			end = len(p)
-		}
-		if room := maxLogLine - len(c.part); end > room {
-			c.part = append(c.part, p[:room]...)
-			p = p[room:]
-			c.emit(line)
-			continue
-		}
-		c.part = append(c.part, p[:end]...)
-		if i < 0 {
-			return
-		}
-		c.emit(line)
-		p = p[i+1:]
-	}
-}
-
-// rest emits a last line without an end.
-func (c *lineCutter) rest(line func(string)) {
-	if len(c.part) > 0 {
-		c.emit(line)
-	}
-}
-
-func (c *lineCutter) emit(line func(string)) {
-	line(strings.ToValidUTF8(strings.TrimSuffix(string(c.part), "\r"), "\uFFFD"))
-	c.part = c.part[:0]
-}
-
-// ring keeps the last max lines.
-type ring struct {
-	lines []string
-	next  int
-	max   int
-	total int
-}
-
-func (r *ring) add(line string) {
-	r.total++
-	if len(r.lines) < r.max {
-		r.lines = append(r.lines, line)
-		return
-	}
-	r.lines[r.next] = line
-	r.next = (r.next + 1) % r.max
-}
-
-func (r *ring) ordered() []string {
-	return append(append([]string(nil), r.lines[r.next:]...), r.lines[:r.next]...)
 }

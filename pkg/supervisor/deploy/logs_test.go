@@ -3,7 +3,6 @@ package deploy_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,41 +11,33 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 )
 
-func TestTailLog_ReturnsTheLastLinesAndCountsAll(t *testing.T) {
+func TestTailLog_ReadsTheRotatedPartsToo(t *testing.T) {
 	t.Parallel()
 	r := deploytest.New(t, nil)
 	r.MustDeploy(t, "hello", nil)
-	var text strings.Builder
-	for i := range 30000 {
-		fmt.Fprintf(&text, "line %d\n", i)
-	}
-	long := strings.Repeat("x", 100<<10)
 	path := filepath.Join(r.Home, "logs", "hello-out.log")
-	if err := os.WriteFile(path, []byte(text.String()+long+"\r\n\nbad \xff byte\nunfinished"), 0o600); err != nil {
+	for name, text := range map[string]string{path + ".1": "one\ntwo\n", path: "three\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := r.Service.TailLog(t.Context(), "hello", deploy.Stdout, 2)
+	if diff := cmp.Diff(deploy.LogTail{Lines: []string{"two", "three"}, Total: 3}, got); diff != "" || err != nil {
+		t.Errorf("%v, tail (-want +got):\n%s", err, diff)
+	}
+	if _, err := r.Service.TailLog(t.Context(), "nobody", deploy.Stdout, 2); fault.NameOf(err) != "FormationNotFound" {
+		t.Errorf("an unknown formation: %v", err)
+	}
+	if err := r.Service.Delete(t.Context(), "hello"); err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.Service.TailLog(t.Context(), "hello", deploy.Stdout, 6)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := deploy.LogTail{
-		Lines: []string{"line 29999", long[:64<<10], long[64<<10:], "", "bad \uFFFD byte", "unfinished"}, Total: 30005,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("tail (-want +got):\n%.2000s", diff)
-	}
-	if got, err = r.Service.TailLog(t.Context(), "hello", deploy.Stdout, 1<<30); err != nil || len(got.Lines) != 10000 {
-		t.Errorf("%d lines, %v; want at most 10000", len(got.Lines), err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if got, err = r.Service.TailLog(t.Context(), "hello", deploy.Stdout, 6); err != nil || got.Total != 0 || len(got.Lines) != 0 {
-		t.Errorf("without a file: %+v, %v", got, err)
+	if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
+		t.Errorf("the delete left %v", left)
 	}
 }
 
