@@ -132,6 +132,13 @@ func (p *Pool) Get(key string) (*Socket, bool) {
 	return s, ok
 }
 
+// Leased returns how many ports have a key, bound or not.
+func (p *Pool) Leased() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.byKey)
+}
+
 // Close lets go of every socket without ending its listening: children go on
 // to accept. The pool is not used afterwards.
 func (p *Pool) Close() error {
