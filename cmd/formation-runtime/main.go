@@ -26,12 +26,16 @@ const (
 )
 
 func main() {
+	if err := stage(); err != nil {
+		fmt.Fprintln(os.Stderr, "formation-runtime:", err)
+		os.Exit(1)
+	}
 	// First of all: nothing may inherit the listening socket, and a panic must
 	// reach the error log.
 	inherited, err := control.Inherit()
 	syscall.Umask(0o077) // what a formation writes is its own
 	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(memoryLimit)
+	debug.SetMemoryLimit(heapLimit())
 	if err == nil {
 		if inherited != nil {
 			err = runChild(inherited)

@@ -34,6 +34,7 @@ var floors = []floor{
 	{"pkg/httpx", nil, "HTTP manners of both doors; knows neither API"},
 	{"pkg/control", []string{"proto/control/v1"}, "hides the wire of the child's contract"},
 	{"pkg/client", nil, "a caller of the HTTP APIs sees what any client sees"},
+	{"pkg/confine", nil, "what a process does to itself knows the kernel only"},
 
 	// The supervisor's side.
 	{"pkg/supervisor/ports", nil, "owns listening sockets and nothing else"},
@@ -47,6 +48,7 @@ var floors = []floor{
 		[]string{"pkg/manifest", "pkg/supervisor/registry"},
 		"copies a home; registry knows what is in its file and how a database is copied, manifests name stores elsewhere",
 	},
+	{"pkg/supervisor/limits", []string{"pkg/confine"}, "says what a child confines itself by; who launches it is not its business"},
 	{
 		"pkg/supervisor/process",
 		[]string{"pkg/control", "pkg/supervisor/ports"},

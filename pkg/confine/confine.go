@@ -1,0 +1,170 @@
+// Package confine is what a process does to itself before it becomes a
+// formation's child, or the command of its init: it joins its cgroups, takes on
+// its resource limits, gives up its user and its view of the file system, and
+// then executes the program that it was started for.
+//
+// Promise: when Stage has executed the program, everything in the Spec holds for
+// it and for all that it ever starts, and none of it can be taken back. What the
+// kernel cannot do is the one exception, and it is Landlock alone: a kernel
+// without it runs the program without it.
+//
+// The supervisor's limits room makes the Spec; cmd/formation-runtime runs the
+// stage.
+package confine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Env holds the Spec as JSON. The stage takes it out of the environment.
+const Env = "SVC_CONFINE"
+
+// EnvMemory tells the program its memory limit in bytes, so that a runtime with
+// a garbage collector can collect before the kernel kills.
+const EnvMemory = "SVC_MEMORY_LIMIT"
+
+// maxEnv bounds the text of Env, in bytes: far more than a supervisor writes.
+const maxEnv = 64 << 10
+
+// Spec says what a process takes on.
+type Spec struct {
+	// UID and GID are the user and group to become; -1 keeps the present ones.
+	// Groups are the supplementary groups that go with them; the present ones are
+	// given up.
+	UID    int   `json:"uid"`
+	GID    int   `json:"gid"`
+	Groups []int `json:"groups,omitempty"`
+	// Rlimits are soft and hard limits at once, by name: "nofile", "core",
+	// "nproc", "fsize". Limits that are lower already stay.
+	Rlimits map[string]uint64 `json:"rlimits,omitempty"`
+	// ReadOnly, ReadWrite and Sockets are files and directories that Landlock
+	// leaves open, absolute: to be read and executed; to be changed in every way
+	// as well; to be read, with sockets made and files removed. What does not exist
+	// is passed over. All empty is no Landlock.
+	ReadOnly  []string `json:"read_only,omitempty"`
+	ReadWrite []string `json:"read_write,omitempty"`
+	Sockets   []string `json:"sockets,omitempty"`
+	// NoNewPrivs takes the effect from set-user-id programs. Landlock implies it.
+	NoNewPrivs bool `json:"no_new_privs,omitempty"`
+	// Cgroups are directories of cgroups to join, one per hierarchy.
+	Cgroups []string `json:"cgroups,omitempty"`
+	// Memory is the limit to tell the program in EnvMemory, in bytes; 0 is none.
+	Memory int64 `json:"memory,omitempty"`
+}
+
+// Encode returns the entry of the environment that hands s to a stage.
+func (s *Spec) Encode() (string, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("encode the confinement: %w", err)
+	}
+	if len(text) > maxEnv {
+		return "", fmt.Errorf("encode the confinement: it takes %d bytes, at most %d are read", len(text), maxEnv)
+	}
+	return Env + "=" + string(text), nil
+}
+
+// FromEnv reads the Spec that this process was started with. It returns false
+// when there is none: the process is no stage.
+func FromEnv() (*Spec, bool, error) {
+	text, ok := os.LookupEnv(Env) //nolint:forbidigo // the supervisor speaks to the stage through this variable
+	if !ok {
+		return nil, false, nil
+	}
+	s, err := parse(text)
+	return s, true, err
+}
+
+// parse reads and checks a Spec.
+func parse(text string) (*Spec, error) {
+	if len(text) > maxEnv {
+		return nil, fmt.Errorf("read %s: it has %d bytes, at most %d are read", Env, len(text), maxEnv)
+	}
+	s := &Spec{UID: -1, GID: -1}
+	dec := json.NewDecoder(strings.NewReader(text))
+	// A word that this build does not know is a limit that it would not set.
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(s); err != nil {
+		return nil, fmt.Errorf("read %s: %w", Env, err)
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", Env, err)
+	}
+	return s, nil
+}
+
+func (s *Spec) check() error {
+	if s.UID < -1 || s.GID < -1 {
+		return errors.New("uid and gid are -1 or more")
+	}
+	for name := range s.Rlimits {
+		if _, ok := resource(name); !ok {
+			return fmt.Errorf("unknown rlimit %q", name)
+		}
+	}
+	for _, paths := range [][]string{s.ReadOnly, s.ReadWrite, s.Sockets, s.Cgroups} {
+		for _, path := range paths {
+			if !strings.HasPrefix(path, "/") || strings.ContainsRune(path, 0) {
+				return fmt.Errorf("%q is no absolute path", path)
+			}
+		}
+	}
+	if s.Memory < 0 {
+		return errors.New("memory is 0 or more")
+	}
+	return nil
+}
+
+// Stage takes on what Env says and executes args in place of this program; args
+// begins with the absolute path of the program. All descriptors that are not
+// closed on execution stay open. It returns only with an error.
+func Stage(args []string) error {
+	s, ok, err := FromEnv()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%s is not set", Env)
+	}
+	if len(args) == 0 || !strings.HasPrefix(args[0], "/") {
+		return errors.New("the stage needs the absolute path of a program to execute")
+	}
+	env := s.environment(os.Environ()) //nolint:forbidigo // handed on, less what was meant for the stage
+	// User, groups, no_new_privs and Landlock belong to a thread. The thread that
+	// executes is the one that lives on.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := s.Apply(); err != nil {
+		return err
+	}
+	return execute(args, env)
+}
+
+// environment is what the program sees of env.
+func (s *Spec) environment(env []string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return name == Env || name == EnvMemory
+	})
+	if s.Memory > 0 {
+		env = append(env, EnvMemory+"="+strconv.FormatInt(s.Memory, 10))
+	}
+	return env
+}
+
+// execute is execve(2) on the calling thread.
+func execute(args, env []string) error {
+	if err := unix.Exec(args[0], args, env); err != nil {
+		return fmt.Errorf("execute %s: %w", args[0], err)
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package limits
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The controllers that limits are set by.
+const (
+	memory = "memory"
+	pids   = "pids"
+	cpu    = "cpu"
+)
+
+// cpuPeriod is the time in which the share of the processors is dealt out, in
+// microseconds; the kernel's own default.
+const cpuPeriod = 100_000
+
+// groupPrefix begins the name of a cgroup: formation-<id>-<8 hex>.
+const groupPrefix = "formation-"
+
+var groupShape = regexp.MustCompile(`^formation-.+-[0-9a-f]{8}$`)
+
+// group is the cgroup of one process and all that it starts. In version 1 it is
+// one directory per controller, in version 2 one directory.
+type group struct {
+	dir map[string]place // by controller; those that no cgroup could be made for are missing
+}
+
+// place is a directory of a cgroup.
+type place struct {
+	path    string
+	unified bool // version 2
+}
+
+// makeGroup makes the cgroup of r as far as there can be one, sets the limits,
+// and leaves the rest to the watcher.
+func (g *Guard) makeGroup(r *run) error {
+	parents, err := findParents(g.cfg.CgroupRoot)
+	if err != nil {
+		g.log.Warn().Err(err).Msg("no cgroups: limits are held by a watcher")
+	}
+	if len(parents) == 0 {
+		g.warnUnheld(nil)
+		return nil
+	}
+	name := groupPrefix + g.cfg.ID
+	for _, p := range parents {
+		sweepGroups(p.path, name)
+	}
+	suffix := make([]byte, 4)
+	_, _ = rand.Read(suffix) // never fails
+	r.group = &group{dir: make(map[string]place, len(parents))}
+	for controller, p := range parents {
+		p.path = filepath.Join(p.path, name+"-"+hex.EncodeToString(suffix))
+		if err := os.Mkdir(p.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			g.log.Debug().Err(err).Str("controller", controller).Msg("cannot make a cgroup")
+			continue
+		}
+		r.group.dir[controller] = p
+	}
+	if len(r.group.dir) == 0 {
+		r.group = nil
+	}
+	g.warnUnheld(r.group)
+	return r.group.set(g.cfg.Limits)
+}
+
+// warnUnheld tells about limits that are held less well, or not at all.
+func (g *Guard) warnUnheld(have *group) {
+	if g.cfg.Limits.CPU > 0 && !have.has(cpu) {
+		g.log.Warn().Float64("cpu", g.cfg.Limits.CPU).Msg("no cgroup for cpu: the limit is not held")
+	}
+	for controller, limit := range map[string]int64{memory: g.cfg.Limits.Memory, pids: int64(g.cfg.Limits.Pids)} {
+		if limit > 0 && !have.has(controller) {
+			g.log.Debug().Str("limit", controller).Msg("no cgroup: a watcher holds the limit")
+		}
+	}
+}
+
+// has tells whether the group holds this controller's limit.
+func (g *group) has(controller string) bool {
+	if g == nil {
+		return false
+	}
+	_, ok := g.dir[controller]
+	return ok
+}
+
+// dirs are the directories to join, each once.
+func (g *group) dirs() []string {
+	var dirs []string
+	for _, p := range g.dir {
+		if !slices.Contains(dirs, p.path) {
+			dirs = append(dirs, p.path)
+		}
+	}
+	slices.Sort(dirs)
+	return dirs
+}
+
+// set writes the limits down.
+func (g *group) set(l Limits) error {
+	if g == nil {
+		return nil
+	}
+	for _, s := range g.settings(l) {
+		err := os.WriteFile(s.path, []byte(s.value), 0)
+		if errors.Is(err, os.ErrNotExist) && s.optional {
+			continue // a kernel without accounting of swap
+		}
+		if err != nil {
+			return fmt.Errorf("set a limit: %w", err)
+		}
+	}
+	return nil
+}
+
+type setting struct {
+	path, value string
+	optional    bool
+}
+
+// settings are the files to write, in order.
+func (g *group) settings(l Limits) []setting {
+	var all []setting
+	add := func(controller, file, value string, optional bool) {
+		all = append(all, setting{filepath.Join(g.dir[controller].path, file), value, optional})
+	}
+	if l.Memory > 0 && g.has(memory) {
+		limit := strconv.FormatInt(l.Memory, 10)
+		if g.dir[memory].unified {
+			add(memory, "memory.max", limit, false)
+			add(memory, "memory.swap.max", "0", true)
+			add(memory, "memory.oom.group", "1", true)
+		} else {
+			add(memory, "memory.limit_in_bytes", limit, false)
+			add(memory, "memory.memsw.limit_in_bytes", limit, true) // with swap; may not be below the first
+		}
+	}
+	if l.Pids > 0 && g.has(pids) {
+		add(pids, "pids.max", strconv.Itoa(l.Pids), false)
+	}
+	if l.CPU > 0 && g.has(cpu) {
+		quota := strconv.FormatInt(int64(l.CPU*cpuPeriod), 10)
+		if g.dir[cpu].unified {
+			add(cpu, "cpu.max", quota+" "+strconv.Itoa(cpuPeriod), false)
+		} else {
+			add(cpu, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false)
+			add(cpu, "cpu.cfs_quota_us", quota, false)
+		}
+	}
+	return all
+}
+
+// oomKills is how many processes of the group the kernel killed for want of
+// memory.
+func (g *group) oomKills() uint64 {
+	if !g.has(memory) {
+		return 0
+	}
+	if g.dir[memory].unified {
+		return counter(filepath.Join(g.dir[memory].path, "memory.events"), "oom_kill")
+	}
+	return counter(filepath.Join(g.dir[memory].path, "memory.oom_control"), "oom_kill")
+}
+
+// refusedForks is how many processes and threads the pids limit refused.
+func (g *group) refusedForks() uint64 {
+	if !g.has(pids) {
+		return 0
+	}
+	return counter(filepath.Join(g.dir[pids].path, "pids.events"), "max")
+}
+
+// counter reads "name 12" from a file of such lines; 0 when it is not there.
+func counter(path, name string) uint64 {
+	text, err := readFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+			if err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// procs returns the processes in the group.
+func (g *group) procs() []int {
+	var all []int
+	for _, dir := range g.dirs() {
+		text, err := readFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			continue
+		}
+		for word := range strings.FieldsSeq(text) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 0 && !slices.Contains(all, pid) {
+				all = append(all, pid)
+			}
+		}
+	}
+	return all
+}
+
+// How long and how often remove waits for the killed to be gone.
+const (
+	removeTime  = 2 * time.Second
+	removeEvery = 2 * time.Millisecond
+)
+
+// remove kills what is left in the group and removes it.
+func (g *group) remove() error {
+	if g.gone() {
+		return nil
+	}
+	if g.has(pids) { // nothing new from here on
+		_ = os.WriteFile(filepath.Join(g.dir[pids].path, "pids.max"), []byte("0"), 0)
+	}
+	ticker := time.NewTicker(removeEvery)
+	defer ticker.Stop()
+	end := time.NewTimer(removeTime)
+	defer end.Stop()
+	for {
+		err := g.kill()
+		if g.gone() {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-end.C:
+			return errors.Join(fmt.Errorf("remove the cgroup: processes %v are still in it", g.procs()), err)
+		}
+	}
+}
+
+// gone removes the directories and tells whether none is left.
+func (g *group) gone() bool {
+	all := true
+	for _, dir := range g.dirs() {
+		if err := os.Remove(dir); ignoreMissing(err) != nil {
+			all = false
+		}
+	}
+	return all
+}
+
+// kill kills every process in the group.
+func (g *group) kill() error {
+	var errs []error
+	for _, dir := range g.dirs() {
+		// Version 2 since Linux 5.14 does it at one stroke.
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+	}
+	for _, pid := range g.procs() {
+		errs = append(errs, killIf(pid, func() bool { return slices.Contains(g.procs(), pid) }))
+	}
+	return errors.Join(errs...)
+}
+
+// sweepGroups removes the cgroups of earlier processes of a formation. Those with
+// living processes in them refuse.
+func sweepGroups(parent, name string) {
+	stale, err := filepath.Glob(filepath.Join(parent, escapeGlob(name)+"-????????"))
+	if err != nil {
+		return
+	}
+	for _, dir := range stale {
+		if groupShape.MatchString(filepath.Base(dir)) {
+			_ = os.Remove(dir)
+		}
+	}
+}
+
+// escapeGlob makes a name of its own match alone.
+func escapeGlob(name string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
+}
