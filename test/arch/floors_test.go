@@ -166,8 +166,8 @@ var floors = []floor{
 	},
 	{
 		"cmd/formation-runtime",
-		[]string{"pkg/formation", "pkg/control", "pkg/manifest", "pkg/httpx"},
-		"serves one formation, as a child or alone; alone it names its launch and listens where the manifest says",
+		[]string{"pkg/formation", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx"},
+		"serves one formation, as a child that confines itself first, or alone; alone it names its launch and listens where the manifest says",
 	},
 }
 
