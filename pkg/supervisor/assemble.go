@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -85,7 +84,7 @@ func (s *Supervisor) assemble(ctx context.Context, addr net.Addr) (_ *house, err
 		Log: s.log, Target: proxyTarget(h.deploy, c.Formations.BindHost), HeaderPrefix: c.HeaderPrefix,
 		Version: version.Version, TrustedProxies: c.Server.TrustedProxies,
 	})
-	if h.auditLog, err = openAuditLog(s.path(c.Logging.AuditLog)); err != nil {
+	if h.auditLog, err = openLogFile(s.path(c.Logging.AuditLog)); err != nil {
 		return nil, err
 	}
 	h.api, err = httpapi.New(httpapi.Config{
@@ -131,13 +130,7 @@ func (s *Supervisor) deployConfig(h *house, port int) deploy.Config {
 	}
 }
 
-// path makes a setting that is relative to the home directory absolute.
-func (s *Supervisor) path(p string) string {
-	if filepath.IsAbs(p) {
-		return p
-	}
-	return filepath.Join(s.cfg.Home, p)
-}
+func (s *Supervisor) path(p string) string { return s.cfg.path(p) }
 
 // serverID is the configured id, else one that is the same at every start.
 func (s *Supervisor) serverID() string {
@@ -177,17 +170,6 @@ func proxyTarget(d *deploy.Service, bindHost string) func(context.Context, strin
 		}
 		return proxy.Target{Addr: net.JoinHostPort(host, strconv.Itoa(t.Port)), Launch: t.Launch}, nil
 	}
-}
-
-func openAuditLog(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, fmt.Errorf("make log directory: %w", err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640) //nolint:gosec // a group of operators may read it, as the formations' logs
-	if err != nil {
-		return nil, fmt.Errorf("open audit log: %w", err)
-	}
-	return f, nil
 }
 
 func portOf(addr net.Addr) int {

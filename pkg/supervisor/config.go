@@ -2,11 +2,13 @@ package supervisor
 
 import (
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/supervisor/auth"
+	"github.com/agentformation/service/pkg/supervisor/limits"
 )
 
 // Config is the supervisor's settings. The fields with a conf tag are the keys
@@ -27,8 +29,15 @@ type Config struct {
 	LookupEnv func(name string) (string, bool) `conf:"-"`
 	// Warnings tell which keys of the file have no effect in this release.
 	Warnings []string `conf:"-"`
+	// Reload makes Run re-execute the program in place (SIGHUP); nil never does.
+	Reload <-chan os.Signal `conf:"-"`
+	// Self says how this program was started; a reload starts it so again.
+	Self Self `conf:"-"`
 	// read is the state of the file that the settings came from.
 	read stamp
+	// origin tells where a key got its value, for Show: "config.yaml:3" or the
+	// name of a variable. A key that is not in it has its default.
+	origin map[string]string
 
 	ServerID     string            `conf:"server_id"`
 	HeaderPrefix string            `conf:"header_prefix"`
@@ -38,15 +47,24 @@ type Config struct {
 	Formations   FormationSettings `conf:"formations"`
 	Logging      LogSettings       `conf:"logging"`
 
-	Metrics  unused `conf:"metrics"`
-	Notify   unused `conf:"notify"`
+	Metrics MetricSettings `conf:"metrics"`
+	Notify  NotifySettings `conf:"notify"`
+
 	RCE      unused `conf:"rce"`
 	Runtimes unused `conf:"runtime"`
+}
+
+// Self is a program's own start.
+type Self struct {
+	Path string   // of the program, as it was when the process began
+	Args []string // the program's name first
+	Env  []string
 }
 
 // Ready is what a started supervisor tells its caller.
 type Ready struct {
 	Addr       netip.AddrPort // the management API
+	TLS        bool           // it speaks TLS
 	Formations int            // known to the registry
 }
 
@@ -55,12 +73,39 @@ type ServerSettings struct {
 	Host           string         `conf:"host"`
 	Port           int            `conf:"port"`
 	TrustedProxies []netip.Prefix `conf:"trusted_proxies"` // whose X-Forwarded-For is believed
+	TLS            TLSSettings    `conf:"tls"`
+	Limits         RateSettings   `conf:"limits"`
 
-	TLS          refused `conf:"tls"`
-	Limits       unused  `conf:"limits"`
-	ReadTimeout  unused  `conf:"read_timeout"`
-	WriteTimeout unused  `conf:"write_timeout"`
-	IdleTimeout  unused  `conf:"idle_timeout"`
+	ReadTimeout  unused `conf:"read_timeout"`
+	WriteTimeout unused `conf:"write_timeout"`
+	IdleTimeout  unused `conf:"idle_timeout"`
+}
+
+// TLSSettings are the keys of "server.tls": files in PEM form, relative to Home.
+// Both or none are set.
+type TLSSettings struct {
+	Cert string `conf:"cert"` // the certificate, then those that signed it
+	Key  string `conf:"key"`
+}
+
+// On tells whether the management API speaks TLS.
+func (t TLSSettings) On() bool { return t.Cert != "" }
+
+// RateSettings are the keys of "server.limits", per key and per peer address.
+type RateSettings struct {
+	PerMinute int `conf:"requests_per_minute"` // 0 is no limit
+	Burst     int `conf:"burst"`               // requests at once; 0 is a tenth of PerMinute
+}
+
+// MetricSettings are the keys of "metrics".
+type MetricSettings struct {
+	Token auth.Secret `conf:"token"` // demanded by /metrics when set
+}
+
+// NotifySettings are the keys of "notify".
+type NotifySettings struct {
+	Webhook address     `conf:"webhook"` // "" sends nothing
+	Secret  auth.Secret `conf:"secret"`  // signs each notice when set
 }
 
 // LimitSettings are the keys of "limits".
@@ -85,8 +130,8 @@ type AuthSettings struct {
 
 	// Key and Secret are an older way to write one key; LoadConfig moves them
 	// to Keys.
-	Key    string      `conf:"key"`
-	Secret auth.Secret `conf:"secret"`
+	Key    string      `conf:"key" alias:"true"`
+	Secret auth.Secret `conf:"secret" alias:"true"`
 }
 
 // FormationSettings are the keys of "formations".
@@ -107,29 +152,50 @@ type FormationSettings struct {
 	OrphanTimeout time.Duration `conf:"orphan_timeout"`
 	Deployment    Deployment    `conf:"deployment"`
 
+	// KeepVersions bounds the versions of a formation, the current one included.
+	KeepVersions int `conf:"keep_versions"`
+	// Limits is the policy per formation; "default" is for all that are not named.
+	// DefaultMemory is its memory when it has none, MaxMemory caps all of them.
+	Limits        map[string]ResourceLimits `conf:"limits"`
+	DefaultMemory size                      `conf:"default_memory"`
+	MaxMemory     size                      `conf:"max_memory"`
+	// UserRange is the users that formations run as, one each, when the supervisor
+	// is root; nil leaves them the supervisor's own.
+	UserRange *limits.UserRange `conf:"user_range"`
+	// LogRotation keeps each log below LogMaxSize, with LogMaxFiles older parts.
+	LogRotation bool `conf:"log_rotation_enabled"`
+	LogMaxSize  size `conf:"log_max_size"`
+	LogMaxFiles int  `conf:"log_max_files"`
+
 	// Other ways to write the keys above; LoadConfig applies them.
-	PortRange       []int          `conf:"port_range"`
-	MaxRestarts     *int           `conf:"max_restarts"`
-	MaxRestartCount *int           `conf:"max_restart_count"`
-	RestartDelay    *time.Duration `conf:"restart_delay"`
+	PortRange       []int          `conf:"port_range" alias:"true"`
+	MaxRestarts     *int           `conf:"max_restarts" alias:"true"`
+	MaxRestartCount *int           `conf:"max_restart_count" alias:"true"`
+	RestartDelay    *time.Duration `conf:"restart_delay" alias:"true"`
+	KeepBackups     *int           `conf:"keep_backups" alias:"true"`
 
 	RuntimeType        unused `conf:"runtime_type"`
-	KeepVersions       unused `conf:"keep_versions"`
-	KeepBackups        unused `conf:"keep_backups"`
 	PidsDir            unused `conf:"pids_dir"`
 	Docker             unused `conf:"docker"`
 	Singularity        unused `conf:"singularity"`
 	Budgets            unused `conf:"budgets"`
-	Limits             unused `conf:"limits"`
-	UserRange          unused `conf:"user_range"`
 	StartupHealthDelay unused `conf:"startup_health_delay"`
-	LogRotationEnabled unused `conf:"log_rotation_enabled"`
-	LogMaxSize         unused `conf:"log_max_size"`
-	LogMaxFiles        unused `conf:"log_max_files"`
 	UnhealthyThreshold unused `conf:"unhealthy_threshold"`
 	StartupTimeout     unused `conf:"startup_timeout"`
-	DefaultMemory      unused `conf:"default_memory"`
-	MaxMemory          unused `conf:"max_memory"`
+}
+
+// ResourceLimits are the keys of "formations.limits.<id>"; 0 is none, or that of
+// the default.
+type ResourceLimits struct {
+	Memory size  `conf:"memory"`
+	CPU    cores `conf:"cpu"`
+	Pids   int   `conf:"pids"`
+	Files  int   `conf:"files"`
+	Disk   size  `conf:"disk"`
+}
+
+func (r ResourceLimits) limits() limits.Limits {
+	return limits.Limits{Memory: int64(r.Memory), CPU: float64(r.CPU), Pids: r.Pids, Files: r.Files, Disk: int64(r.Disk)}
 }
 
 // Restart is the restart policy of children.
@@ -143,10 +209,12 @@ type Restart struct {
 
 // Deployment are the keys of "formations.deployment".
 type Deployment struct {
-	HealthCheck        HealthCheck   `conf:"health_check"`
-	ForceKillTimeout   time.Duration `conf:"force_kill_timeout"`
+	HealthCheck      HealthCheck   `conf:"health_check"`
+	ForceKillTimeout time.Duration `conf:"force_kill_timeout"`
+	// Probation is how long a new version must serve before the old one ends. It
+	// is restart.healthy_seconds unless set.
+	Probation          time.Duration `conf:"probation"`
 	StagingHealthDelay unused        `conf:"staging_health_delay"`
-	Probation          unused        `conf:"probation"`
 }
 
 // HealthCheck bounds the readiness of a new child.
@@ -162,8 +230,8 @@ type HealthCheck struct {
 type LogSettings struct {
 	Level    string `conf:"level"`
 	AuditLog string `conf:"audit_log"` // relative to Home
-	Format   unused `conf:"format"`
-	Output   unused `conf:"output"`
+	Format   string `conf:"format"`    // "json" or "console"; "" is console at a terminal
+	Output   string `conf:"output"`    // "stdout", "stderr" or a file, relative to Home
 }
 
 // defaults returns the settings of server.md 7.2 for a home directory.
@@ -180,8 +248,9 @@ func defaults(home string) Config {
 			MaxFormations: 100, AutoRestart: true,
 			Restart:        Restart{Max: 10, Window: time.Minute, Base: 100 * time.Millisecond, MaxDelay: 30 * time.Second, Healthy: 10 * time.Second},
 			HealthInterval: 30 * time.Second, HealthTimeout: 5 * time.Second, DrainTimeout: 30 * time.Second,
-			Deployment: Deployment{HealthCheck: HealthCheck{Timeout: 30 * time.Second}, ForceKillTimeout: 5 * time.Second},
+			Deployment:   Deployment{HealthCheck: HealthCheck{Timeout: 30 * time.Second}, ForceKillTimeout: 5 * time.Second, Probation: 10 * time.Second},
+			KeepVersions: 5, LogRotation: true, LogMaxSize: 10 << 20, LogMaxFiles: 10,
 		},
-		Logging: LogSettings{Level: "info", AuditLog: "logs/audit.log"},
+		Logging: LogSettings{Level: "info", AuditLog: "logs/audit.log", Output: logStdout},
 	}
 }

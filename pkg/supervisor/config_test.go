@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/auth"
+	"github.com/agentformation/service/pkg/supervisor/limits"
 )
 
 func parseText(t testing.TB, text string, env map[string]string) (Config, error) {
@@ -88,7 +89,14 @@ func TestParseConfig_ReadsEveryKeyThatActs(t *testing.T) {
 	cfg, err := parseText(t, `
 server_id: server-x
 header_prefix: Acme
-server: {host: 10.1.2.3, port: 80, trusted_proxies: [10.0.0.0/8, 192.168.1.1]}
+server:
+  host: 10.1.2.3
+  port: 80
+  trusted_proxies: [10.0.0.0/8, 192.168.1.1]
+  tls: {cert: c.pem, key: /etc/k.pem}
+  limits: {requests_per_minute: 60, burst: 5}
+metrics: {token: t}
+notify: {webhook: https://hooks.example/T0/B1, secret: n}
 limits: {bundle: {max_bytes: 10M, max_unpacked_bytes: 1GiB, max_entries: 7, max_ratio: 8}}
 auth:
   enabled: false
@@ -112,8 +120,18 @@ formations:
   health_check_timeout: 500ms
   drain_timeout: 11
   orphan_timeout: 30s
-  deployment: {health_check: {timeout: 0}, force_kill_timeout: 12}
-logging: {level: debug, audit_log: a.log}
+  deployment: {health_check: {timeout: 0}, force_kill_timeout: 12, probation: 13}
+  keep_versions: 14
+  default_memory: 256M
+  max_memory: 2G
+  user_range: 200000-200999
+  limits:
+    default: {memory: 512MiB, cpu: 1.5, pids: 100, files: 1000, disk: 1G}
+    hello: {cpu: 500m}
+  log_rotation_enabled: false
+  log_max_size: 1M
+  log_max_files: 3
+logging: {level: debug, audit_log: a.log, format: json, output: s.log}
 `, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -122,6 +140,9 @@ logging: {level: debug, audit_log: a.log}
 	want.ServerID, want.HeaderPrefix = "server-x", "Acme"
 	want.Server.Host, want.Server.Port = "10.1.2.3", 80
 	want.Server.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.1.1/32")}
+	want.Server.TLS = TLSSettings{Cert: "c.pem", Key: "/etc/k.pem"}
+	want.Server.Limits = RateSettings{PerMinute: 60, Burst: 5}
+	want.Notify.Webhook = "https://hooks.example/T0/B1"
 	want.Limits.Bundle = BundleLimits{MaxBytes: 10 << 20, MaxUnpacked: 1 << 30, MaxEntries: 7, MaxRatio: 8}
 	want.Auth = AuthSettings{
 		TimestampTolerance: 2 * time.Minute, RequireBodyHash: true,
@@ -134,7 +155,18 @@ logging: {level: debug, audit_log: a.log}
 	f.HealthInterval, f.HealthTimeout = 9*time.Second, 500*time.Millisecond
 	f.DrainTimeout, f.OrphanTimeout = 11*time.Second, 30*time.Second
 	f.Deployment.HealthCheck.Timeout, f.Deployment.ForceKillTimeout = 0, 12*time.Second
-	want.Logging = LogSettings{Level: "debug", AuditLog: "a.log"}
+	f.Deployment.Probation, f.KeepVersions = 13*time.Second, 14
+	f.DefaultMemory, f.MaxMemory, f.UserRange = 256<<20, 2<<30, &limits.UserRange{First: 200000, Last: 200999}
+	f.Limits = map[string]ResourceLimits{
+		"default": {Memory: 512 << 20, CPU: 1.5, Pids: 100, Files: 1000, Disk: 1 << 30}, "hello": {CPU: 0.5},
+	}
+	f.LogRotation, f.LogMaxSize, f.LogMaxFiles = false, 1<<20, 3
+	want.Logging = LogSettings{Level: "debug", AuditLog: "a.log", Format: "json", Output: "s.log"}
+	if cfg.Metrics.Token != "t" || cfg.Notify.Secret != "n" { // they print as ***
+		t.Error("a secret is not the one of the file")
+	}
+	cfg.Metrics, cfg.Notify.Secret = want.Metrics, want.Notify.Secret
+	cfg.origin = nil
 	if got, want := fmt.Sprintf("%+v", cfg), fmt.Sprintf("%+v", want); got != want {
 		t.Errorf("config (-want +got):\n%s", cmp.Diff(strings.Fields(want), strings.Fields(got)))
 	}
@@ -149,13 +181,21 @@ func TestParseConfig_OtherSpellings(t *testing.T) {
 	t.Parallel()
 	cfg, err := parseText(t, `
 auth: {key: old, secret: s}
-formations: {port_range: [8100, 8200], max_restarts: 3, restart_delay: 2, orphan_timeout: never, env_allow: }
+formations:
+  port_range: [8100, 8200]
+  max_restarts: 3
+  restart_delay: 2
+  restart: {healthy_seconds: 42}
+  orphan_timeout: never
+  env_allow:
+  keep_backups: 7
 `, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := cfg.Formations
-	if f.PortFirst != 8100 || f.PortLast != 8200 || f.Restart.Max != 3 || f.Restart.Base != 2*time.Second || f.OrphanTimeout != 0 {
+	if f.PortFirst != 8100 || f.PortLast != 8200 || f.Restart.Max != 3 || f.Restart.Base != 2*time.Second || f.OrphanTimeout != 0 ||
+		f.KeepVersions != 7 || f.Deployment.Probation != 42*time.Second {
 		t.Errorf("formations = %+v", f)
 	}
 	if len(cfg.Auth.Keys) != 1 || cfg.Auth.Keys[0] != (auth.Key{ID: "old", Secret: "s"}) {
@@ -179,15 +219,15 @@ func TestParseConfig_EnvironmentWinsOverTheFile(t *testing.T) {
 
 func TestParseConfig_WarnsOfKeysWithoutEffect(t *testing.T) {
 	t.Parallel()
-	cfg, err := parseText(t, "rce:\n  port: 1\nformations:\n  keep_versions: 5\n  docker: {image: x}\nserver:\n  limits: {burst: 1}\n", nil)
+	cfg, err := parseText(t, "rce:\n  port: 1\nformations:\n  budgets: {}\n  docker: {image: x}\nserver:\n  idle_timeout: 1\n", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"config.yaml:1:1: rce has no effect in this release",
-		"config.yaml:4:3: formations.keep_versions has no effect in this release",
+		"config.yaml:4:3: formations.budgets has no effect in this release",
 		"config.yaml:5:3: formations.docker has no effect in this release",
-		"config.yaml:7:3: server.limits has no effect in this release",
+		"config.yaml:7:3: server.idle_timeout has no effect in this release",
 	}
 	if diff := cmp.Diff(want, cfg.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -224,7 +264,21 @@ func TestParseConfig_NamesEveryFaultWithItsPlace(t *testing.T) {
 		"key without secret":          {"auth: {keys: [{id: a}]}\n", "config.yaml:1:14: auth.keys: auth.keys[0]: id and secret must both be set"},
 		"key twice":                   {"auth: {keys: [{id: a, secret: b}, {id: a, secret: c}]}\n", "id a occurs twice"},
 		"no formations allowed":       {"formations: {max_formations: 0}\n", "formations.max_formations: want 1 or more"},
-		"TLS is not ignored":          {"server: {tls: {cert: a, key: b}}\n", "config.yaml:1:10: server.tls: not available in this release"},
+		"half of TLS":                 {"server:\n  tls: {cert: a}\n", "config.yaml:2:8: server.tls: cert and key go together"},
+		"burst alone":                 {"server: {limits: {burst: 1}}\n", "server.limits.burst: set requests_per_minute too"},
+		"webhook":                     {"notify: {webhook: hooks.example}\n", "notify.webhook: want an address that begins with http"},
+		"log format":                  {"logging: {format: xml}\n", `logging.format: want json or console, not "xml"`},
+		"log output":                  {"logging: {output: \"\"}\n", "logging.output: want stdout, stderr or a file"},
+		"log size":                    {"formations: {log_max_size: 1K}\n", "formations.log_max_size: want at least 65536 bytes, not 1024"},
+		"log files":                   {"formations: {log_max_files: 0}\n", "formations.log_max_files: want 1 or more"},
+		"versions":                    {"formations: {keep_versions: 0}\n", "formations.keep_versions: want 1 or more"},
+		"users":                       {"formations: {user_range: 5}\n", "formations.user_range: \"5\" is no range of user ids"},
+		"limits of nobody":            {"formations: {limits: {A: {cpu: 1}}}\n", "config.yaml:1:23: formations.limits.A: want default or the id of a formation"},
+		"limits twice":                {"formations: {limits: {abc: {cpu: 1}, \"abc\": {cpu: 2}}}\n", "not well-formed YAML"},
+		"limit of a kind":             {"formations: {limits: {default: {memmory: 1G}}}\n", `formations.limits.default.memmory: unknown key; did you mean "memory"?`},
+		"limit too small":             {"formations: {limits: {default: {memory: 1M}}}\n", "formations.limits.default: memory: 1 MiB is too little"},
+		"processors":                  {"formations: {limits: {default: {cpu: many}}}\n", `"many" is no number of processors`},
+		"memory":                      {"formations: {max_memory: 1K}\n", "formations.max_memory: memory: 1 KiB is too little"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

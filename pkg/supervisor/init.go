@@ -72,7 +72,11 @@ func (c Config) URL() string {
 	case "", "0.0.0.0", "::":
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	scheme := "http://"
+	if c.Server.TLS.On() {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port)
 }
 
 func initialConfig(opts InitOptions) string {

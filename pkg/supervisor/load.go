@@ -1,22 +1,29 @@
 package supervisor
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/auth"
+	"github.com/agentformation/service/pkg/supervisor/limits"
+	"github.com/agentformation/service/pkg/supervisor/notify"
 	"github.com/agentformation/service/pkg/supervisor/process"
 )
 
 // configName is the settings file in the home directory.
 const configName = "config.yaml"
+
+// defaultLimits is the key of the limits for formations that are not named.
+const defaultLimits = "default"
 
 // maxHome is the longest home directory, in bytes: a child's control socket
 // lies in <home>/run/<8 hex>.
@@ -52,6 +59,10 @@ func parseConfig(home, file string, text []byte, getenv func(string) string) (Co
 	s := &settings{file: file, at: map[string]place{}}
 	if err := s.decode(text, &cfg); err != nil {
 		return Config{}, err
+	}
+	cfg.origin = make(map[string]string)
+	for key, at := range s.at {
+		cfg.origin[key] = fmt.Sprintf("%s:%d", filepath.Base(file), at.line)
 	}
 	s.environment(&cfg, getenv)
 	s.aliases(&cfg)
@@ -90,65 +101,83 @@ func (s *settings) environment(cfg *Config, getenv func(string) string) {
 	if getenv == nil {
 		return
 	}
-	if v := getenv("SVC_HOST"); v != "" {
-		cfg.Server.Host = v
+	take := func(name, key string, use func(value string)) {
+		if v := getenv(name); v != "" {
+			cfg.origin[key] = name
+			use(v)
+		}
 	}
-	if v := getenv("SVC_LOG_LEVEL"); v != "" {
-		cfg.Logging.Level = v
-	}
-	if v := getenv("SVC_PORT"); v != "" {
+	take("SVC_HOST", "server.host", func(v string) { cfg.Server.Host = v })
+	take("SVC_LOG_LEVEL", "logging.level", func(v string) { cfg.Logging.Level = v })
+	take("SVC_PORT", "server.port", func(v string) {
 		port, err := strconv.Atoi(v)
 		if err != nil {
 			s.wrong("SVC_PORT", "want a port number, not %q", v)
 		}
 		cfg.Server.Port = port
-	}
-	if v := getenv("SVC_AUTH_ENABLED"); v != "" {
+	})
+	take("SVC_AUTH_ENABLED", "auth.enabled", func(v string) {
 		on, err := strconv.ParseBool(v)
 		if err != nil {
 			s.wrong("SVC_AUTH_ENABLED", "want true or false, not %q", v)
 			on = true
 		}
 		cfg.Auth.Enabled = on
-	}
+	})
 }
 
 // aliases moves the other spellings of a key to the key itself.
 func (s *settings) aliases(cfg *Config) {
 	f := &cfg.Formations
+	same := func(alias, key string) {
+		if at, ok := cfg.origin["formations."+alias]; ok {
+			cfg.origin["formations."+key] = at
+		}
+	}
 	if n := len(f.PortRange); n == 2 {
 		f.PortFirst, f.PortLast = f.PortRange[0], f.PortRange[1]
+		same("port_range", "port_range_start")
+		same("port_range", "port_range_end")
 	} else if n != 0 {
 		s.wrong("formations.port_range", "want two ports, the first and the last")
 	}
-	for _, n := range []*int{f.MaxRestarts, f.MaxRestartCount} {
+	for alias, n := range map[string]*int{"max_restarts": f.MaxRestarts, "max_restart_count": f.MaxRestartCount} {
 		if n != nil {
 			f.Restart.Max = *n
+			same(alias, "restart.max")
 		}
 	}
 	if f.RestartDelay != nil {
 		f.Restart.Base = *f.RestartDelay
+		same("restart_delay", "restart.base_ms")
+	}
+	if f.KeepBackups != nil {
+		f.KeepVersions = *f.KeepBackups
+		same("keep_backups", "keep_versions")
+	}
+	if _, set := s.at["formations.deployment.probation"]; !set {
+		f.Deployment.Probation = f.Restart.Healthy
+		same("restart.healthy_seconds", "deployment.probation")
 	}
 	if a := &cfg.Auth; a.Key != "" || a.Secret != "" {
 		a.Keys = append(a.Keys, auth.Key{ID: a.Key, Secret: a.Secret})
 		a.Key, a.Secret = "", ""
+		if _, set := cfg.origin["auth.keys"]; !set {
+			cfg.origin["auth.keys"] = cmp.Or(cfg.origin["auth.key"], cfg.origin["auth.secret"])
+		}
 	}
 }
 
 // check refuses what could not work, before anything is started.
 func (s *settings) check(cfg *Config) {
 	f := &cfg.Formations
-	if cfg.Server.Port > 65535 {
-		s.wrong("server.port", "want a port from 0 (any free one) to 65535, not %d", cfg.Server.Port)
-	}
+	s.checkServer(cfg)
+	s.checkLogging(cfg)
 	if f.PortFirst < 1024 || f.PortLast > 65535 || f.PortFirst > f.PortLast {
 		s.wrong("formations.port_range_start", "the range %d-%d is no range of ports from 1024 to 65535", f.PortFirst, f.PortLast)
 	}
 	if _, err := netip.ParseAddr(f.BindHost); err != nil {
 		s.wrong("formations.bind_host", "want an IP address such as 127.0.0.1, not %q", f.BindHost)
-	}
-	if _, err := zerolog.ParseLevel(cfg.Logging.Level); err != nil {
-		s.wrong("logging.level", "want trace, debug, info, warn, error or disabled, not %q", cfg.Logging.Level)
 	}
 	if !isWord(cfg.HeaderPrefix) {
 		s.wrong("header_prefix", "want letters and digits, not %q", cfg.HeaderPrefix)
@@ -158,12 +187,74 @@ func (s *settings) check(cfg *Config) {
 	}
 	for key, n := range map[string]int{
 		"formations.max_formations": f.MaxFormations, "formations.restart.max": f.Restart.Max,
+		"formations.keep_versions": f.KeepVersions, "formations.log_max_files": f.LogMaxFiles,
 		"limits.bundle.max_entries": cfg.Limits.Bundle.MaxEntries, "limits.bundle.max_ratio": cfg.Limits.Bundle.MaxRatio,
 	} {
 		if n < 1 {
 			s.wrong(key, "want 1 or more")
 		}
 	}
+	s.checkLimits(f)
+}
+
+func (s *settings) checkServer(cfg *Config) {
+	c := cfg.Server
+	if c.Port > 65535 {
+		s.wrong("server.port", "want a port from 0 (any free one) to 65535, not %d", c.Port)
+	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		s.wrong("server.tls", "cert and key go together: set both, or none")
+	}
+	if c.Limits.Burst > 0 && c.Limits.PerMinute == 0 {
+		s.wrong("server.limits.burst", "set requests_per_minute too: without it nothing is limited")
+	}
+	if w := cfg.Notify.Webhook; w != "" {
+		if _, err := notify.New(notify.Config{URL: string(w)}); err != nil {
+			s.wrong("notify.webhook", "want an address that begins with http:// or https://")
+		}
+	}
+}
+
+func (s *settings) checkLogging(cfg *Config) {
+	if _, err := zerolog.ParseLevel(cfg.Logging.Level); err != nil {
+		s.wrong("logging.level", "want trace, debug, info, warn, error or disabled, not %q", cfg.Logging.Level)
+	}
+	switch cfg.Logging.Format {
+	case "", logJSON, logConsole:
+	default:
+		s.wrong("logging.format", "want json or console, not %q", cfg.Logging.Format)
+	}
+	if cfg.Logging.Output == "" {
+		s.wrong("logging.output", "want stdout, stderr or a file")
+	}
+	const least = 64 << 10
+	if n := cfg.Formations.LogMaxSize; n < least {
+		s.wrong("formations.log_max_size", "want at least %d bytes, not %d", least, n)
+	}
+}
+
+// checkLimits refuses limits under which no formation could start.
+func (s *settings) checkLimits(f *FormationSettings) {
+	for id, l := range f.Limits {
+		key := "formations.limits." + id
+		if id != defaultLimits && !isID(id) {
+			s.wrong(key, "want default or the id of a formation")
+		}
+		if err := l.limits().Check(); err != nil {
+			s.wrong(key, "%s", err)
+		}
+	}
+	for key, n := range map[string]size{"formations.default_memory": f.DefaultMemory, "formations.max_memory": f.MaxMemory} {
+		if err := (limits.Limits{Memory: int64(n)}).Check(); err != nil {
+			s.wrong(key, "%s", err)
+		}
+	}
+}
+
+// isID tells whether id could be that of a formation (server.md 4.1).
+func isID(id string) bool {
+	inner := strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789-")
+	return len(id) >= 3 && len(id) <= 50 && inner == "" && id[0] != '-' && id[len(id)-1] != '-'
 }
 
 // isWord tells whether p can be part of a header name without surprises.

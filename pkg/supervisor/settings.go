@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/manifest"
+	"github.com/agentformation/service/pkg/supervisor/limits"
 )
 
 // maxConfigBytes bounds config.yaml.
@@ -26,13 +28,24 @@ const maxConfigBytes = 1 << 20
 // taken, and a warning says so.
 type unused struct{}
 
-// refused is a documented key that must not be ignored although this release
-// cannot follow it, such as one that promises encryption.
-type refused struct{}
-
 // size is a number of bytes: an integer, or a number with K, M or G (powers of
 // 1024; KB, KiB and so on mean the same).
 type size int64
+
+// cores is a number of processors, such as 1.5 or 500m.
+type cores float64
+
+// address is a URL that may hold a token, so only its host is shown.
+type address string
+
+// String returns the address without path, query and user.
+func (a address) String() string {
+	u, err := url.Parse(string(a))
+	if a == "" || err != nil || u.Host == "" {
+		return strings.Repeat("*", min(3, len(a)))
+	}
+	return u.Scheme + "://" + u.Host + "/***"
+}
 
 // settings decodes one file into a Config by its conf tags. It goes on after a
 // fault, so that all of them are told at once.
@@ -131,18 +144,8 @@ func (s *settings) fault(n ast.Node, key, format string, args ...any) {
 
 // block decodes a mapping into the struct dst.
 func (s *settings) block(n ast.Node, path string, dst reflect.Value) {
-	var entries []*ast.MappingValueNode
-	switch n := n.(type) { // not the MapNode interface: aliases satisfy it and have no range
-	case *ast.MappingNode:
-		entries = n.Values
-	case *ast.MappingValueNode:
-		entries = []*ast.MappingValueNode{n}
-	default:
-		s.fault(n, cmp.Or(path, "the file"), "want a block of keys")
-		return
-	}
 	fields := confFields(dst.Type())
-	for _, e := range entries {
+	for _, e := range s.entries(n, path) {
 		key := e.Key.GetToken().Value
 		full := strings.TrimPrefix(path+"."+key, ".")
 		i, known := fields[key]
@@ -155,6 +158,33 @@ func (s *settings) block(n ast.Node, path string, dst reflect.Value) {
 		}
 		s.at[full] = placeOf(e.Value)
 		s.value(e.Key, e.Value, full, dst.Type().Field(i), dst.Field(i))
+	}
+}
+
+// entries returns the members of a mapping.
+func (s *settings) entries(n ast.Node, path string) []*ast.MappingValueNode {
+	switch n := n.(type) { // not the MapNode interface: aliases satisfy it and have no range
+	case *ast.MappingNode:
+		return n.Values
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}
+	}
+	s.fault(n, cmp.Or(path, "the file"), "want a block of keys")
+	return nil
+}
+
+// table decodes a mapping whose keys are names: dst is a map from string.
+func (s *settings) table(n ast.Node, path string, field reflect.StructField, dst reflect.Value) {
+	dst.Set(reflect.MakeMap(dst.Type()))
+	for _, e := range s.entries(n, path) {
+		name := e.Key.GetToken().Value
+		full := path + "." + name
+		item := reflect.New(dst.Type().Elem()).Elem()
+		s.at[full] = placeOf(e.Key)
+		if _, null := e.Value.(*ast.NullNode); !null {
+			s.value(e.Key, e.Value, full, field, item)
+		}
+		dst.SetMapIndex(reflect.ValueOf(name), item)
 	}
 }
 
@@ -188,17 +218,20 @@ func (s *settings) value(key, n ast.Node, full string, field reflect.StructField
 	case unused:
 		s.warnings = append(s.warnings, note(key, "%s has no effect in this release", full))
 		return
-	case refused:
-		s.fault(key, full, "not available in this release; remove it and put a proxy with TLS in front")
-		return
 	case time.Duration:
 		s.put(n, full, dst, parseDuration(field.Tag.Get("unit")))
 		return
 	case size:
 		s.put(n, full, dst, parseSize)
 		return
+	case cores:
+		s.put(n, full, dst, func(text string) (any, error) { return limits.ParseCPU(text) })
+		return
 	case netip.Prefix:
 		s.put(n, full, dst, parsePrefix)
+		return
+	case *limits.UserRange:
+		s.put(n, full, dst, func(text string) (any, error) { return limits.ParseUserRange(text) })
 		return
 	}
 	switch dst.Kind() {
@@ -206,6 +239,8 @@ func (s *settings) value(key, n ast.Node, full string, field reflect.StructField
 		s.block(n, full, dst)
 	case reflect.Slice:
 		s.list(key, n, full, field, dst)
+	case reflect.Map:
+		s.table(n, full, field, dst)
 	case reflect.Pointer:
 		dst.Set(reflect.New(dst.Type().Elem()))
 		s.value(key, n, full, field, dst.Elem())
