@@ -15,29 +15,84 @@ import (
 // leftoverTimeout is how long a killed leftover may take to be gone.
 const leftoverTimeout = 10 * time.Second
 
-// find takes the child that an earlier supervisor left, or returns nil. Every
-// other process of the run directory's records is ended if it is proven ours.
+// find takes the child of spec.Dir that an earlier supervisor left, or returns
+// nil. Other serving children are set aside; every other process of the run
+// directory's records is ended if it is proven ours.
 func (m *Manager) find(ctx context.Context, spec Spec) (*child, error) {
+	serving, err := m.survivors(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range serving { // before one of them ends
+		if spec.Socket.Bound() {
+			break
+		}
+		if err := c.takeSocket(ctx, m.cfg.HealthTimeout); err != nil {
+			m.log.Warn().Err(err).Str("launch", c.rec.LaunchID).
+				Msg("the listening socket stays with the child: without another one, a later restart binds the port anew")
+		}
+	}
+	var found *child
+	for _, c := range serving {
+		if found == nil && c.rec.runsIn(spec.Dir) && m.serveOn(ctx, c) {
+			found = c
+			continue
+		}
+		m.log.Info().Str("launch", c.rec.LaunchID).Int("pid", c.rec.PID).Str("dir", c.rec.Dir).
+			Msg("a child that is not the current one finishes its work and ends")
+		m.setAside(ctx, c)
+	}
+	if found != nil {
+		found.guard()
+	}
+	return found, nil
+}
+
+// runsIn tells whether the record's child is the version of a directory. One
+// without a directory is older than updates are, and the only one.
+func (r record) runsIn(dir string) bool { return r.Dir == dir || r.Dir == "" }
+
+// serveOn lets a child accept that may have been paused in the middle of an
+// update. One that was draining can't any more.
+func (m *Manager) serveOn(ctx context.Context, c *child) bool {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.HealthTimeout)
+	defer cancel()
+	err := c.conn.Serve(ctx)
+	if err != nil {
+		m.log.Warn().Err(err).Str("launch", c.rec.LaunchID).Msg("a child does not go on serving")
+	}
+	return err == nil
+}
+
+// survivors attaches to the serving children of the run directory's records, the
+// latest first, and ends the others.
+func (m *Manager) survivors(ctx context.Context, spec Spec) ([]*child, error) {
 	records, err := readRecords(spec.RunDir)
 	if err != nil {
 		return nil, err
 	}
-	var found *child
+	var serving []*child
 	for _, r := range records {
-		if found == nil && r.FormationID == spec.ID {
+		if m.held(r.LaunchID) {
+			continue
+		}
+		if r.FormationID == spec.ID && !r.Init {
 			c, err := m.attach(ctx, spec, r)
 			if err == nil {
-				found = c
+				serving = append(serving, c)
 				continue
 			}
-			if cause := context.Cause(ctx); cause != nil {
-				return nil, cause // it was not the child that failed
+			if cause := context.Cause(ctx); cause != nil { // it was not the child that failed
+				for _, c := range serving {
+					m.leave(c)
+				}
+				return nil, cause
 			}
 			m.log.Warn().Err(err).Str("launch", r.LaunchID).Int("pid", r.PID).Msg("a recorded child is not taken over")
 		}
 		m.endLeftover(r)
 	}
-	return found, nil
+	return serving, nil
 }
 
 // errGone says that a record's process is not there any more.
@@ -81,12 +136,10 @@ func (m *Manager) attach(ctx context.Context, spec Spec, r record) (*child, erro
 	}
 	p.watch()
 	c := &child{spec: spec, rec: r, proc: p, adopted: true, oomBefore: oomKills()}
+	m.hold(r.LaunchID)
 	if err := c.reattach(ctx, m.cfg.HealthTimeout); err != nil {
-		c.detach()
+		m.leave(c)
 		return nil, err
-	}
-	if err := c.takeSocket(); err != nil {
-		m.log.Warn().Err(err).Msg("the listening socket stays with the child: a later restart binds the port anew")
 	}
 	return c, nil
 }
@@ -116,17 +169,33 @@ func (c *child) reattach(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// takeSocket takes the formation's listening socket back from the child. While
-// the child lives the kernel allows it to root, and to the same user unless the
-// system forbids tracing.
-func (c *child) takeSocket() error {
-	if c.spec.Socket.Bound() {
+// takeSocket takes the formation's listening socket back from the child: the
+// child hands it over, or, when it does not answer, the kernel copies it, which
+// it allows to root, and to the same user unless the system forbids tracing.
+func (c *child) takeSocket(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	fd, err := control.TakeListener(ctx, control.Handover{
+		RunDir: c.spec.RunDir, LaunchID: c.rec.LaunchID, Token: c.rec.Token, PID: c.rec.PID,
+	})
+	if err == nil {
+		err = c.keepSocket(fd)
+	}
+	if err == nil {
 		return nil
 	}
-	fd, err := c.proc.fd(control.FDListener)
-	if err != nil {
-		return err
+	fd, ferr := c.proc.fd(control.FDListener)
+	if ferr == nil {
+		ferr = c.keepSocket(fd)
 	}
+	if ferr != nil {
+		return errors.Join(err, ferr)
+	}
+	return nil
+}
+
+// keepSocket gives a descriptor to the formation's socket, which checks it.
+func (c *child) keepSocket(fd int) error {
 	if err := c.spec.Socket.Take(fd); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
@@ -142,7 +211,7 @@ func (m *Manager) endLeftover(r record) {
 	if err != nil {
 		return
 	}
-	if !p.hasToken(r.Token) {
+	if !p.hasEnv(r.mark(), r.Token) {
 		p.close()
 		m.log.Error().Int("pid", r.PID).Str("launch", r.LaunchID).
 			Msg("a recorded process lives but is not proven ours: leaving it alone")

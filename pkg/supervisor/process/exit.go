@@ -6,14 +6,24 @@ import (
 	"time"
 )
 
-// exitOf describes the end of c, whose process has exited. asked is the reason
+// ended settles a child whose process has exited: it frees what belonged to it
+// and tells how it ended. It comes once in a child's life. asked is the reason
 // when it was our doing ("" when it was not).
+func (m *Manager) ended(c *child, asked string) Exit {
+	exit := exitOf(c, asked, m.now())
+	c.release()
+	m.drop(c.rec.LaunchID)
+	return exit
+}
+
+// exitOf describes the end of c, whose process has exited.
 func exitOf(c *child, asked string, now time.Time) Exit {
 	e := Exit{Time: now, Code: -1, Stderr: c.stderr()}
 	if !c.serving.IsZero() {
 		e.Served = now.Sub(c.serving)
 	}
-	switch status := c.proc.status; {
+	status, limit := c.proc.status, c.unguard()
+	switch {
 	case !c.proc.known:
 		e.Reason = "exit status unknown (adopted)"
 	case status.Signaled():
@@ -26,8 +36,14 @@ func exitOf(c *child, asked string, now time.Time) Exit {
 		e.Code = status.ExitStatus()
 		e.Reason = fmt.Sprintf("exit code %d", e.Code)
 	}
-	if asked != "" {
+	why := c.why.Load()
+	switch {
+	case asked != "":
 		e.Reason = asked
+	case why != nil:
+		e.Reason = *why
+	case limit != "" && e.Code != 0: // a limit can also end a tool without harm to the child
+		e.Reason = limit
 	}
 	return e
 }

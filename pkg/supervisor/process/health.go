@@ -71,7 +71,7 @@ func (m *Manager) pulseLost(ctx context.Context, c *child) bool {
 		if p.dead(now) {
 			return true
 		}
-		m.noteHealth(err == nil && h.Ready, err == nil, now)
+		m.noteHealth(c, err == nil && h.Ready, err == nil)
 		timer.Reset(p.next(now, interval))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,6 +33,33 @@ type child struct {
 	// serving is when it began to accept; zero before.
 	serving   time.Time
 	oomBefore uint64
+	guarded   bool                   // spec.Guard works for this child
+	why       atomic.Pointer[string] // why we killed it; nil when we did not
+}
+
+// because notes why the child is about to be killed; the first reason stays.
+func (c *child) because(reason string) { c.why.CompareAndSwap(nil, &reason) }
+
+// guard lets the spec's guard watch the process.
+func (c *child) guard() {
+	if c.spec.Guard == nil {
+		return
+	}
+	c.guarded = true
+	p := c.proc
+	c.spec.Guard.Started(p.pid, func(reason string) {
+		c.because(reason)
+		_ = p.killGroup() // it fails only for want of rights to our own child
+	})
+}
+
+// unguard ends the guard's watching and returns its verdict.
+func (c *child) unguard() string {
+	if !c.guarded {
+		return ""
+	}
+	c.guarded = false
+	return c.spec.Guard.Ended()
 }
 
 // stderr returns the last lines that this child left in its error log.
@@ -49,8 +77,8 @@ func (c *child) release() {
 	}
 }
 
-// detach leaves the child alone and frees everything here.
-func (c *child) detach() {
+// leave lets go of a child and frees everything here.
+func (m *Manager) leave(c *child) {
 	if c.conn != nil {
 		c.conn.Detach()
 	}
@@ -58,6 +86,8 @@ func (c *child) detach() {
 		c.stdout.Close()
 	}
 	c.proc.detach()
+	c.unguard()
+	m.drop(c.rec.LaunchID)
 }
 
 // kill ends the child's process group at once and waits for the end.
@@ -76,16 +106,33 @@ type launchError struct {
 func (e *launchError) Error() string { return e.fault.Error() }
 func (e *launchError) Unwrap() error { return e.fault }
 
+// stageSpawning is the stage of a launch before there is a process that answers.
+const stageSpawning = "spawning"
+
 // launch starts a child and returns it when it serves. On an error nothing of it
 // is left; the error is a *launchError unless ctx ended.
 func (m *Manager) launch(ctx context.Context, spec Spec, progress Progress) (*child, error) {
-	progress("spawning", "starting the formation's process", 0, 0)
-	dead, err := m.prepare(spec)
+	c, err := m.prove(ctx, spec, progress)
+	if err != nil {
+		return nil, err
+	}
+	limit, cancel := context.WithTimeoutCause(ctx, spec.ReadyTimeout, errNotReady)
+	defer cancel()
+	if err := c.conn.Serve(limit); err != nil {
+		return nil, m.notReady(limit, c, causeOr(limit, err))
+	}
+	c.serving = m.now()
+	return c, nil
+}
+
+// prove is launch up to the point where the child could serve.
+func (m *Manager) prove(ctx context.Context, spec Spec, progress Progress) (*child, error) {
+	progress(stageSpawning, "starting the formation's process", 0, 0)
+	c, dead, err := m.admit(spec)
 	if err != nil {
 		return nil, m.notSpawned(spec, err)
 	}
-	c, err := m.spawn(ctx, spec)
-	if err != nil {
+	if err := m.spawn(ctx, c); err != nil {
 		return nil, err
 	}
 	req := control.LoadRequest{
@@ -98,17 +145,39 @@ func (m *Manager) launch(ctx context.Context, spec Spec, progress Progress) (*ch
 	if err := m.makeReady(ctx, c, req, progress); err != nil {
 		return nil, m.notReady(ctx, c, err)
 	}
-	c.serving = m.now()
 	for _, r := range dead { // the store has them now
-		if err := r.forget(spec.RunDir); err != nil {
-			m.log.Warn().Err(err).Str("launch", r.LaunchID).Msg("cannot remove the record of a fenced launch")
-		}
+		m.forget(r, spec.RunDir)
 	}
 	return c, nil
 }
 
-// prepare makes the run directory ready for a launch and returns the records of
-// dead launches, which are to be fenced.
+// admit prepares a launch, gives it its identity, and returns the records of the
+// dead launches, which are to be fenced. From then on the launch is in our hands.
+func (m *Manager) admit(spec Spec) (*child, []record, error) {
+	m.admission.Lock()
+	defer m.admission.Unlock()
+	dead, err := m.prepare(spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &child{
+		spec: spec,
+		rec: record{
+			FormationID: spec.ID, LaunchID: randomHex(8), Token: randomHex(32), Dir: spec.Dir,
+			BootID: boot, LaunchedAt: m.now(),
+		},
+		oomBefore: oomKills(),
+	}
+	m.hold(c.rec.LaunchID)
+	return c, dead, nil
+}
+
+// prepare makes the run directory ready for a launch, ends leftovers, and returns
+// the records of dead launches; those in our hands are left alone.
 func (m *Manager) prepare(spec Spec) ([]record, error) {
 	if err := os.MkdirAll(spec.RunDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the run directory: %w", err)
@@ -126,22 +195,36 @@ func (m *Manager) prepare(spec Spec) ([]record, error) {
 	if err != nil {
 		return nil, err
 	}
+	var dead []record
 	for _, r := range records {
-		m.endLeftover(r)
+		switch {
+		case m.held(r.LaunchID):
+		case r.Init:
+			m.endLeftover(r)
+			m.forget(r, spec.RunDir)
+		default:
+			m.endLeftover(r)
+			dead = append(dead, r)
+		}
 	}
-	return records, sweepSockets(spec.RunDir)
+	if !m.holdsNone() {
+		return dead, nil
+	}
+	return dead, sweep(spec.RunDir)
 }
 
-// sweepSockets removes the control sockets of children that were killed. It
-// runs while no child lives.
-func sweepSockets(runDir string) error {
-	stale, err := filepath.Glob(filepath.Join(runDir, "plugin*"))
-	if err != nil {
-		return fmt.Errorf("look for stale control sockets: %w", err)
-	}
-	for _, path := range stale {
-		if err := ignoreMissing(os.Remove(path)); err != nil {
-			return fmt.Errorf("remove a stale control socket: %w", err)
+// sweep removes what children and supervisors that were killed leave behind:
+// sockets and half-written records. It runs while no child lives.
+func sweep(runDir string) error {
+	for _, pattern := range []string{"plugin*", control.HandoverPrefix + "*", recordTemp} {
+		stale, err := filepath.Glob(filepath.Join(runDir, pattern))
+		if err != nil {
+			return fmt.Errorf("look for leftovers of killed processes: %w", err)
+		}
+		for _, path := range stale {
+			if err := ignoreMissing(os.Remove(path)); err != nil {
+				return fmt.Errorf("remove a leftover of a killed process: %w", err)
+			}
 		}
 	}
 	return nil
@@ -149,22 +232,19 @@ func sweepSockets(runDir string) error {
 
 // spawn starts the process and connects to it. The record is written as soon as
 // there is a process, and again with the socket's path.
-func (m *Manager) spawn(ctx context.Context, spec Spec) (*child, error) {
+func (m *Manager) spawn(ctx context.Context, c *child) error {
+	spec := c.spec
 	ctx, cancel := context.WithTimeoutCause(ctx, spec.ReadyTimeout, errNotReady)
 	defer cancel()
-	c, err := m.newChild(spec)
-	if err != nil {
-		return nil, m.notSpawned(spec, err)
-	}
 	logs, err := openLogs(spec, m.takeFresh())
 	if err != nil {
-		return nil, m.notSpawned(spec, err)
+		return m.stillborn(c, err)
 	}
 	defer logs.close()
 	c.rec.ErrFrom = logs.errFrom
 	socket, err := spec.Socket.File()
 	if err != nil {
-		return nil, m.notSpawned(spec, err)
+		return m.stillborn(c, err)
 	}
 	defer socket.Close()
 
@@ -173,40 +253,25 @@ func (m *Manager) spawn(ctx context.Context, spec Spec) (*child, error) {
 		l = &launched{cmd: c.command(handshake), onStart: c.begin}
 		l.cmd.Stderr = logs.err
 		l.cmd.ExtraFiles = []*os.File{socket, logs.out, logs.err} // descriptors 3, 4 and 5
-		return l, nil
+		return l, c.limit(l.cmd)
 	})
 	if l != nil {
 		c.stdout = l.stdout
 	}
 	switch cause := context.Cause(ctx); {
 	case err != nil && c.proc == nil && cause != nil:
-		return nil, cause
+		_ = m.stillborn(c, err)
+		return cause
 	case err != nil && c.proc == nil:
-		return nil, m.notSpawned(spec, err)
+		return m.stillborn(c, err)
 	case err != nil:
-		return nil, m.notReady(ctx, c, errors.Join(control.ErrNoAnswer, err))
+		return m.notReady(ctx, c, errors.Join(control.ErrNoAnswer, err))
 	}
 	c.rec.Socket = c.conn.Socket()
 	if err := c.rec.save(spec.RunDir); err != nil {
-		return nil, m.notReady(ctx, c, err)
+		return m.notReady(ctx, c, err)
 	}
-	return c, nil
-}
-
-// newChild gives a launch its identity.
-func (m *Manager) newChild(spec Spec) (*child, error) {
-	boot, err := bootID()
-	if err != nil {
-		return nil, err
-	}
-	return &child{
-		spec: spec,
-		rec: record{
-			FormationID: spec.ID, LaunchID: randomHex(8), Token: randomHex(32),
-			BootID: boot, LaunchedAt: m.now(),
-		},
-		oomBefore: oomKills(),
-	}, nil
+	return nil
 }
 
 func randomHex(bytes int) string {
@@ -215,9 +280,22 @@ func randomHex(bytes int) string {
 	return hex.EncodeToString(b)
 }
 
+// limit lets the spec's guard change the command.
+func (c *child) limit(cmd *exec.Cmd) error {
+	if c.spec.Guard == nil {
+		return nil
+	}
+	c.guarded = true
+	if err := c.spec.Guard.Command(cmd); err != nil {
+		return fmt.Errorf("set limits: %w", err)
+	}
+	return nil
+}
+
 // begin takes the started process over.
 func (c *child) begin(p *proc) error {
 	c.proc = p
+	c.guard()
 	c.rec.PID, c.rec.StartTime = p.pid, p.start
 	return c.rec.save(c.spec.RunDir)
 }
@@ -240,6 +318,13 @@ func (c *child) command(handshake []string) *exec.Cmd {
 		cmd.Env = append(cmd.Env, control.EnvOrphanTimeout+"="+s.OrphanTimeout.String())
 	}
 	return cmd
+}
+
+// stillborn is notSpawned for a launch that was admitted.
+func (m *Manager) stillborn(c *child, err error) error {
+	c.unguard()
+	m.drop(c.rec.LaunchID)
+	return m.notSpawned(c.spec, err)
 }
 
 // notSpawned is the failure of a launch that made no process.

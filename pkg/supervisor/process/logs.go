@@ -15,8 +15,8 @@ const (
 // logFiles are a launch's two open log files.
 type logFiles struct {
 	out, err *os.File
-	// errFrom is where this launch's part of the error log begins.
-	errFrom int64
+	// outFrom and errFrom are where this launch's parts begin.
+	outFrom, errFrom int64
 }
 
 // openLogs opens a formation's log files for appending, so that rotation by
@@ -34,11 +34,16 @@ func openLogs(spec Spec, fresh bool) (*logFiles, error) {
 	if l.err, err = openLog(spec.ErrLog, flags); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
-	info, err := l.err.Stat()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("measure %s: %w", spec.ErrLog, err), l.close())
+	for _, part := range []struct {
+		f    *os.File
+		from *int64
+	}{{l.out, &l.outFrom}, {l.err, &l.errFrom}} {
+		info, err := part.f.Stat()
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("measure %s: %w", part.f.Name(), err), l.close())
+		}
+		*part.from = info.Size()
 	}
-	l.errFrom = info.Size()
 	return l, nil
 }
 

@@ -86,6 +86,8 @@ type formation struct {
 	mu       sync.Mutex   // guards http: a signal drains on another goroutine than Serve's
 	http     *http.Server // nil before Serve
 	listener net.Listener
+	paused   bool
+	drained  bool     // it can't serve any more
 	dead     []string // launches that Fence named
 }
 
@@ -134,14 +136,29 @@ func (f *formation) Load(ctx context.Context, req control.LoadRequest, progress 
 }
 
 func (f *formation) Serve(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mode == "will-not-serve" || f.drained {
+		return fault.New(fault.Conflict, "", "it can't serve")
+	}
+	if f.http != nil && !f.paused {
+		return nil
+	}
 	l, err := control.Listener()
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	server := &http.Server{Handler: f.routes()}
-	f.http, f.listener = server, l
+	if f.http == nil {
+		f.http = &http.Server{Handler: f.routes()}
+		if f.mode == "dies-soon" || f.mode == "dies-late" {
+			time.AfterFunc(map[string]time.Duration{"dies-soon": 0, "dies-late": 700 * time.Millisecond}[f.mode], func() {
+				fmt.Fprintln(os.Stderr, "the roof falls in")
+				os.Exit(9)
+			})
+		}
+	}
+	f.listener, f.paused = l, false
+	server := f.http
 	go func() { _ = server.Serve(l) }()
 	f.serving.Store(true)
 	return nil
@@ -150,6 +167,10 @@ func (f *formation) Serve(context.Context) error {
 func (f *formation) Pause(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.paused {
+		return nil
+	}
+	f.paused = true
 	return f.listener.Close()
 }
 
@@ -186,6 +207,7 @@ func (f *formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.drained = true
 	if f.http == nil {
 		return control.Drained{}, nil
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // Manager supervises one formation's process. Its methods are safe for
-// concurrent use; Start, Stop, Restart and Adopt of one Manager wait for each
-// other, but Stop and Close interrupt a Start.
+// concurrent use; Start, Stop, Restart, Update and Adopt of one Manager wait for
+// each other, but Stop and Close interrupt a Start and an Update.
 type Manager struct {
 	cfg    ManagerConfig
 	log    zerolog.Logger
@@ -23,13 +23,20 @@ type Manager struct {
 	outage outage
 	now    func() time.Time
 
-	ops chan struct{} // capacity 1: held by the operation in progress
+	ops       chan struct{} // capacity 1: held by the operation in progress
+	admission sync.Mutex    // held while a launch looks at what earlier ones left
+	fencing   sync.Mutex    // held while a child fences others
 
-	mu    sync.Mutex // guards what follows; never held while waiting
-	snap  Snapshot
-	ep    *episode // the latest; nil before the first
-	child *child   // that serves now; nil when none does
-	fresh bool     // the next launch empties the logs
+	mu       sync.Mutex // guards what follows; never held while waiting
+	snap     Snapshot
+	ep       *episode // the latest; nil before the first
+	child    *child   // that serves now; nil when none does
+	fresh    bool     // the next launch empties the logs
+	closed   bool
+	updating context.CancelCauseFunc // ends the update in progress before its switch; nil without one
+	live     map[string]struct{}     // launches whose process is in our hands
+	asides   []*aside                // children that end beside the serving one
+	unfenced []dead                  // of them, those that have ended and are not fenced yet
 }
 
 // NewManager returns a Manager with nothing to supervise.
@@ -45,6 +52,7 @@ func NewManager(cfg ManagerConfig) *Manager {
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, policy: cfg.Policy.withDefaults(), now: cfg.Now,
 		ops:  make(chan struct{}, 1),
+		live: make(map[string]struct{}),
 		snap: Snapshot{Status: StatusStopped, RestartCount: cfg.RestartCount},
 	}
 	m.outage = outage{log: cfg.Log, limit: orElse(cfg.OutageLimit, 30*time.Second), handler: cfg.Unavailable}
@@ -111,21 +119,35 @@ func (m *Manager) Restart(ctx context.Context, spec Spec, progress Progress) err
 // begin starts an episode and waits for its first launch.
 func (m *Manager) begin(ctx context.Context, spec Spec, progress Progress) error {
 	ep := newEpisode(ctx, spec, progress)
-	m.outage.use(spec.Socket)
+	if err := m.enter(ep); err != nil {
+		return err
+	}
 	m.mu.Lock()
-	m.ep, m.fresh = ep, spec.FreshLogs
+	m.fresh = spec.FreshLogs
 	m.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { ep.cancel(errAbandon) })
 	go m.own(ep)
 	err := <-ep.began
 	if !stop() && err == nil { // ctx ended as the child began to serve
 		<-ep.done
-		err = startError(errAbandon)
+		err = interrupted("start", errAbandon)
 	}
 	if err != nil {
 		<-ep.done
 	}
 	return err
+}
+
+// enter makes ep the present episode.
+func (m *Manager) enter(ep *episode) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fault.Wrap(fault.Canceled, "", errDetach.Error(), errDetach)
+	}
+	m.ep = ep
+	m.outage.use(ep.socket)
+	return nil
 }
 
 // Stop closes the port for every holder, lets open work finish (DrainTimeout),
@@ -141,48 +163,59 @@ func (m *Manager) Stop(ctx context.Context) error {
 	return m.end(ctx, errStop)
 }
 
-// end ends the episode for a reason and waits for it.
+// end ends the episode for a reason and waits for it; a stop also for the
+// children that end beside it.
 func (m *Manager) end(ctx context.Context, why error) error {
 	ep := m.interrupt(why)
-	if ep == nil {
+	stop := errors.Is(why, errStop)
+	if ep != nil {
+		select {
+		case <-ep.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if !stop {
 		return nil
 	}
-	select {
-	case <-ep.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if !errors.Is(why, errStop) {
-		return nil
+	if err := m.awaitAsides(ctx); err != nil || ep == nil {
+		return err
 	}
 	m.outage.end()
 	m.settle(StatusStopped)
-	return ep.spec.Socket.Shutdown()
+	return ep.socket.Shutdown()
 }
 
-// interrupt tells the owner goroutine to end; a stop closes the port at once.
+// interrupt tells the owner goroutine to end, and a stop or the supervisor's end
+// also an update; a stop closes the port at once.
 func (m *Manager) interrupt(why error) *episode {
+	stop := errors.Is(why, errStop)
 	m.mu.Lock()
 	ep := m.ep
-	m.mu.Unlock()
-	if ep == nil {
-		return nil
+	if ep != nil {
+		ep.cancel(why)
 	}
-	ep.cancel(why)
-	if errors.Is(why, errStop) {
+	if m.updating != nil && !errors.Is(why, errRestart) {
+		m.updating(why)
+	}
+	m.mu.Unlock()
+	if ep != nil && stop {
 		m.outage.end()
-		if err := ep.spec.Socket.Shutdown(); err != nil {
+		if err := ep.socket.Shutdown(); err != nil {
 			m.log.Warn().Err(err).Msg("cannot close the formation's port")
 		}
 	}
 	return ep
 }
 
-// Adopt takes over a child that an earlier supervisor left serving. It is proven
-// by process number, start time and boot, and by its answer to the launch token.
-// It returns false when there is none: call Start then. What is found but hangs
-// or never served is killed, if the token in its environment proves it ours; in
-// any case its launch id is fenced by the next start.
+// Adopt takes over the child that an earlier supervisor left serving. It is
+// proven by process number, start time and boot, and by its answer to the launch
+// token. Of several, which an interrupted update leaves, it takes the one that
+// runs in spec.Dir; the others finish their work beside it and are stopped, in
+// the background. It returns false when none runs in spec.Dir: call Start then.
+// What is found but hangs or never served is killed, if the token in its
+// environment proves it ours; in any case its launch id is fenced by the next
+// start.
 func (m *Manager) Adopt(ctx context.Context, spec Spec) (bool, error) {
 	spec, err := spec.withDefaults()
 	if err != nil {
@@ -200,25 +233,36 @@ func (m *Manager) Adopt(ctx context.Context, spec Spec) (bool, error) {
 		return false, err
 	}
 	ep := newEpisode(ctx, spec, nil)
-	m.outage.use(spec.Socket)
-	m.mu.Lock()
-	m.ep = ep
-	m.mu.Unlock()
-	m.serving(c, EventAdopted)
+	if err := m.enter(ep); err != nil {
+		m.leave(c)
+		return false, err
+	}
+	m.serving(c)
+	m.notify(Event{Kind: EventAdopted})
 	go func() {
 		defer close(ep.done)
 		defer ep.cancel(nil)
-		m.keepUp(ep, c)
+		m.keepUp(ep, m.attend(ep.ctx, c))
 	}()
 	return true, nil
 }
 
-// Close ends the supervision and leaves the child serving, for the next
-// supervisor to adopt. A child that does not serve yet is killed; a stop in
-// progress is waited for. The Manager is not used afterwards.
+// Close ends the supervision and leaves every child that has served as it is, for
+// the next supervisor to adopt. A child that does not serve yet is killed; a stop
+// in progress is waited for. The Manager is not used afterwards.
 func (m *Manager) Close() {
-	if ep := m.interrupt(errDetach); ep != nil {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	ep := m.interrupt(errDetach)
+	for _, a := range m.asideNow() {
+		a.cancel(errDetach)
+	}
+	if ep != nil {
 		<-ep.done
+	}
+	for _, a := range m.asideNow() {
+		<-a.done
 	}
 	m.outage.end()
 }
@@ -246,13 +290,5 @@ func (m *Manager) Control() (control.Formation, bool) {
 func (m *Manager) supervising() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ep == nil {
-		return false
-	}
-	select {
-	case <-m.ep.done:
-		return false
-	default:
-		return true
-	}
+	return m.ep != nil && !m.ep.over()
 }

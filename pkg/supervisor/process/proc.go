@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agentformation/service/pkg/control"
 )
 
 // signalGroupFlag makes pidfd_send_signal reach the process group (Linux 6.9).
@@ -57,6 +56,32 @@ func openProc(pid int) (*proc, error) {
 		return nil, errors.Join(err, p.pidfd.Close())
 	}
 	return p, nil
+}
+
+// startProc starts cmd and holds it; from then on it is ours to wait for. When it
+// fails nothing of the process is left.
+func startProc(cmd *exec.Cmd) (*proc, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p, err := openProc(cmd.Process.Pid)
+	if err != nil {
+		// It died before we could hold it, or no descriptor is left.
+		return nil, errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()))
+	}
+	p.own = true
+	p.watch()
+	if err := cmd.Process.Release(); err != nil {
+		return nil, errors.Join(err, p.killGroup())
+	}
+	return p, nil
+}
+
+func ignoreExit(err error) error {
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil
+	}
+	return err
 }
 
 // watch begins to wait for the end, on a goroutine that ends then or by detach.
@@ -191,13 +216,14 @@ func (p *proc) fd(number int) (int, error) {
 	return got, nil
 }
 
-// hasToken tells whether the process was started with this launch token.
-func (p *proc) hasToken(token string) bool {
+// hasEnv tells whether the process was started with this variable, which is a
+// secret between it and us.
+func (p *proc) hasEnv(name, secret string) bool {
 	env, err := readProc(p.pid, "environ")
-	if err != nil || token == "" {
+	if err != nil || secret == "" {
 		return false
 	}
-	want := []byte(control.EnvLaunchToken + "=" + token)
+	want := []byte(name + "=" + secret)
 	for entry := range bytes.SplitSeq(env, []byte{0}) {
 		if bytes.Equal(entry, want) {
 			return true

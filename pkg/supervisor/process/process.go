@@ -127,6 +127,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	s.ReadyTimeout = orElse(s.ReadyTimeout, 300*time.Second)
 	s.DrainTimeout = orElse(s.DrainTimeout, 30*time.Second)
 	s.KillTimeout = orElse(s.KillTimeout, 5*time.Second)
+	s.InitTimeout = orElse(s.InitTimeout, 10*time.Minute)
 	if s.NotReady == fault.Internal {
 		s.NotReady = fault.Failed
 	}

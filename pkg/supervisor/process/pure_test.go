@@ -258,7 +258,7 @@ func TestProc_SignalsOnlyWhatItHolds(t *testing.T) {
 	if p.over() {
 		t.Error("this process is over")
 	}
-	if p.hasToken("") || p.hasToken("x") {
+	if p.hasEnv("PATH", "") || p.hasEnv("PATH", "x") {
 		t.Error("a process without a launch token has one")
 	}
 	p.watch()

@@ -22,7 +22,7 @@ const (
 	deathWait = 2 * time.Second
 )
 
-// makeReady takes a connected child from Hello to Serve. The deadline is
+// makeReady takes a connected child from Hello to Health. The deadline is
 // spec.ReadyTimeout after the last news.
 func (m *Manager) makeReady(ctx context.Context, c *child, req control.LoadRequest, progress Progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -88,7 +88,7 @@ func (c *child) proves(h control.Hello) error {
 	return nil
 }
 
-// load loads, waits until the child says it is ready, and lets it accept.
+// load loads and waits until the child says it is ready.
 func (c *child) load(ctx context.Context, req control.LoadRequest, news chan<- string) error {
 	loaded, err := c.conn.Load(ctx, req, func(message string) {
 		select {
@@ -108,7 +108,7 @@ func (c *child) load(ctx context.Context, req control.LoadRequest, news chan<- s
 			return err
 		}
 		if h.Ready {
-			return c.conn.Serve(ctx)
+			return nil
 		}
 		select {
 		case <-tick.C:
@@ -132,8 +132,7 @@ func (m *Manager) notReady(ctx context.Context, c *child, err error) error {
 	if !died {
 		asked = "did not become ready"
 	}
-	exit := exitOf(c, asked, m.now())
-	c.release()
+	exit := m.ended(c, asked)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errNotReady) {
 		return cause
 	}

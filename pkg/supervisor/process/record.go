@@ -10,7 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/agentformation/service/pkg/control"
 )
 
 // A record is what a later supervisor needs to find and prove a child. There is
@@ -18,14 +21,19 @@ import (
 // ended well, or when a successor has fenced its launch id; so the files of dead
 // children are the fence list.
 type record struct {
-	FormationID string    `json:"formation_id"`
-	LaunchID    string    `json:"launch_id"`
-	Token       string    `json:"token"`
-	PID         int       `json:"pid"`
-	StartTime   uint64    `json:"start_time"` // clock ticks since boot, from /proc/<pid>/stat
-	BootID      string    `json:"boot_id"`
-	Socket      string    `json:"socket"` // empty until the child has made it
-	LaunchedAt  time.Time `json:"launched_at"`
+	FormationID string `json:"formation_id"`
+	LaunchID    string `json:"launch_id"`
+	Token       string `json:"token"`
+	PID         int    `json:"pid"`
+	StartTime   uint64 `json:"start_time"` // clock ticks since boot, from /proc/<pid>/stat
+	BootID      string `json:"boot_id"`
+	Socket      string `json:"socket"` // empty until the child has made it
+	// Dir is the manifest directory that the child runs in; empty in the records
+	// of supervisors that knew no updates.
+	Dir string `json:"dir,omitempty"`
+	// Init says that it is no child but the init command before one.
+	Init       bool      `json:"init,omitempty"`
+	LaunchedAt time.Time `json:"launched_at"`
 	// ErrFrom is where the launch's part of the error log begins, in bytes.
 	ErrFrom int64 `json:"err_from"`
 }
@@ -33,6 +41,7 @@ type record struct {
 const (
 	recordPrefix = "launch-"
 	recordSuffix = ".json"
+	recordTemp   = "record-*"
 	maxRecord    = 64 << 10 // bytes
 	maxRecords   = 1000
 )
@@ -47,21 +56,30 @@ func (r record) save(runDir string) error {
 	if err != nil {
 		return fmt.Errorf("write run record: %w", err)
 	}
-	path := recordPath(runDir, r.LaunchID)
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, text, 0o600); err != nil {
+	// Under a name that nobody knows before: the child's user may own the
+	// directory, and what it plants there must not be written through.
+	f, err := os.CreateTemp(runDir, recordTemp) // 0600
+	if err != nil {
 		return fmt.Errorf("write run record: %w", err)
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return errors.Join(fmt.Errorf("write run record: %w", err), os.Remove(tmp))
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), recordPath(runDir, r.LaunchID))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write run record: %w", err), os.Remove(f.Name()))
 	}
 	return nil
 }
 
-// forget removes the record and the child's socket, which a killed child
+// forget removes the record and the child's sockets, which a killed child
 // leaves behind.
 func (r record) forget(runDir string) error {
-	errs := []error{ignoreMissing(os.Remove(recordPath(runDir, r.LaunchID)))}
+	errs := []error{
+		ignoreMissing(os.Remove(recordPath(runDir, r.LaunchID))),
+		ignoreMissing(os.Remove(control.HandoverPath(runDir, r.LaunchID))),
+	}
 	if r.Socket != "" && filepath.Dir(r.Socket) == runDir {
 		errs = append(errs, ignoreMissing(os.Remove(r.Socket)))
 	}
@@ -108,7 +126,8 @@ func readRecords(runDir string) ([]record, error) {
 }
 
 func readRecord(path string) (record, error) {
-	f, err := os.Open(path)
+	// Neither through a link nor waiting at a pipe: see save.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return record{}, err
 	}

@@ -71,36 +71,19 @@ func (l *launched) Start(context.Context) error {
 		return fmt.Errorf("make a pipe for the handshake: %w", err)
 	}
 	l.cmd.Stdout = w
-	err = errors.Join(l.cmd.Start(), w.Close())
+	p, err := startProc(l.cmd)
+	err = errors.Join(err, w.Close())
+	if err == nil {
+		l.stdout, l.proc = r, p
+		err = l.onStart(p)
+	}
+	if err != nil && p != nil {
+		err = errors.Join(err, p.killGroup())
+	}
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
-	l.stdout = r
-	pid := l.cmd.Process.Pid
-	p, err := openProc(pid)
-	if err != nil {
-		// It died before we could hold it, or no descriptor is left.
-		return errors.Join(err, l.cmd.Process.Kill(), ignoreExit(l.cmd.Wait()), r.Close())
-	}
-	// From here on we wait for it ourselves.
-	p.own = true
-	l.proc = p
-	err = l.cmd.Process.Release()
-	p.watch()
-	if err == nil {
-		err = l.onStart(p)
-	}
-	if err != nil {
-		return errors.Join(err, p.killGroup(), r.Close())
-	}
 	return nil
-}
-
-func ignoreExit(err error) error {
-	if _, ok := errors.AsType[*exec.ExitError](err); ok {
-		return nil
-	}
-	return err
 }
 
 // ID implements runner.Runner; it is empty before the start.

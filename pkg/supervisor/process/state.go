@@ -19,7 +19,7 @@ func (m *Manager) notify(e Event) {
 	m.mu.Lock()
 	e.Snapshot = m.snap
 	if m.ep != nil {
-		e.FormationID = m.ep.spec.ID
+		e.FormationID = m.ep.id
 	}
 	m.mu.Unlock()
 	e.Time = m.now()
@@ -27,7 +27,7 @@ func (m *Manager) notify(e Event) {
 }
 
 // serving records that c accepts; then the supervisor itself need not.
-func (m *Manager) serving(c *child, kind EventKind) {
+func (m *Manager) serving(c *child) {
 	m.outage.end()
 	m.mu.Lock()
 	healthy := true
@@ -40,17 +40,21 @@ func (m *Manager) serving(c *child, kind EventKind) {
 	}
 	m.mu.Unlock()
 	m.log.Info().Int("pid", c.rec.PID).Str("launch", c.rec.LaunchID).Bool("adopted", c.adopted).Msg("the child serves")
-	m.notify(Event{Kind: kind})
 }
 
-// noteHealth records a reading; answered says that it is one.
-func (m *Manager) noteHealth(ready, answered bool, at time.Time) {
-	m.set(func(s *Snapshot) {
-		s.Healthy = &ready
-		if answered {
-			s.LastHealth = at
-		}
-	})
+// noteHealth records a reading of the serving child; answered says that it is
+// one. That of a child which stands by is nobody's business.
+func (m *Manager) noteHealth(c *child, ready, answered bool) {
+	at := m.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.child != c {
+		return
+	}
+	m.snap.Healthy = &ready
+	if answered {
+		m.snap.LastHealth = at
+	}
 }
 
 // gone records that the child has ended.
@@ -91,4 +95,33 @@ func (m *Manager) takeFresh() bool {
 	fresh := m.fresh
 	m.fresh = false
 	return fresh
+}
+
+// hold notes that the process of a launch is in our hands: it is neither a
+// leftover nor to be fenced.
+func (m *Manager) hold(launchID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.live[launchID] = struct{}{}
+}
+
+// drop takes hold back.
+func (m *Manager) drop(launchID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.live, launchID)
+}
+
+// held tells whether the launch is in our hands.
+func (m *Manager) held(launchID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.live[launchID]
+	return ok
+}
+
+func (m *Manager) holdsNone() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.live) == 0
 }
