@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"time"
 
 	"golang.org/x/term"
 )
@@ -13,12 +14,15 @@ import (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
-	// inTTY and errTTY say whether a person types the input and sees the
-	// progress.
-	inTTY, errTTY bool
-	lookupEnv     func(string) (string, bool)
-	userHome      string // the user's home directory
-	userName      string // the name of the user at the operating system
+	// inTTY, outTTY and errTTY say whether a person types the input, sees the
+	// results and the progress; noColour, that the person wants no colours.
+	inTTY, outTTY, errTTY bool
+	noColour              bool
+	lookupEnv             func(string) (string, bool)
+	userHome              string // the user's home directory
+	userName              string // the name of the user at the operating system
+	// pause is the time between two looks at something that has not come yet.
+	pause time.Duration
 
 	// The global flags.
 
@@ -34,8 +38,9 @@ func (a *app) getenv(name string) string {
 func newApp() *app {
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, lookupEnv: os.LookupEnv,
-		inTTY: isTerminal(os.Stdin), errTTY: isTerminal(os.Stderr),
+		inTTY: isTerminal(os.Stdin), outTTY: isTerminal(os.Stdout), errTTY: isTerminal(os.Stderr), pause: time.Second,
 	}
+	a.noColour = a.getenv("NO_COLOR") != "" || a.getenv("TERM") == "dumb"
 	if home, err := os.UserHomeDir(); err == nil {
 		a.userHome = home
 	}

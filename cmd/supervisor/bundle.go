@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,9 +20,12 @@ import (
 
 // bundle is a formation that was checked and is ready to be sent.
 type bundle struct {
-	id   string
-	file *os.File
-	temp string // removed by close
+	id      string
+	version string // of the manifest, or the default
+	file    *os.File
+	size    int64
+	sum     string // SHA-256, as the supervisor names a bundle
+	temp    string // removed by close
 }
 
 // openBundle checks the formation at path, a directory or a gzipped tar file,
@@ -38,14 +45,31 @@ func (a *app) openBundle(ctx context.Context, from string, keep func(name string
 	} else {
 		err = a.readBundle(ctx, b, from)
 	}
+	if err == nil {
+		err = b.measure()
+	}
 	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
 }
 
+// measure takes size and sum of the bundle.
+func (b *bundle) measure() error {
+	if _, err := b.file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read the bundle: %w", err)
+	}
+	sum := sha256.New()
+	size, err := io.Copy(sum, b.file)
+	if err != nil {
+		return fmt.Errorf("read the bundle: %w", err)
+	}
+	b.size, b.sum = size, hex.EncodeToString(sum.Sum(nil))
+	return nil
+}
+
 func (a *app) packDir(b *bundle, dir string, keep func(string) bool) (err error) {
-	if b.id, err = a.validate(dir, dir); err != nil {
+	if err := a.validate(b, dir, dir); err != nil {
 		return err
 	}
 	if b.file, err = os.Create(filepath.Join(b.temp, "bundle.tar.gz")); err != nil {
@@ -66,21 +90,21 @@ func (a *app) readBundle(ctx context.Context, b *bundle, file string) (err error
 	if _, err := archive.Extract(ctx, b.file, dir, archive.DefaultLimits()); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	b.id, err = a.validate(dir, file)
-	return err
+	return a.validate(b, dir, file)
 }
 
 // validate reads the formation in dir, which the person knows as name, prints
-// its warnings and returns its id.
-func (a *app) validate(dir, name string) (string, error) {
+// its warnings and takes its id and version.
+func (a *app) validate(b *bundle, dir, name string) error {
 	f, warnings, err := manifest.Load(dir)
 	for _, w := range warnings {
 		a.say("warning: %s", w)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s cannot be deployed:\n%w", name, err)
+		return fmt.Errorf("%s cannot be deployed:\n%w", name, err)
 	}
-	return f.ID, nil
+	b.id, b.version = f.ID, cmp.Or(f.Version, manifest.DefaultVersion)
+	return nil
 }
 
 // close closes the bundle and removes what was made for it.

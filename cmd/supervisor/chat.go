@@ -24,6 +24,7 @@ type chat struct {
 	whole, async  bool
 	origin        string // where the key is from, in words
 	key, userName string
+	draft         bool
 }
 
 func (a *app) chatCommand() *cobra.Command {
@@ -53,6 +54,7 @@ func (a *app) chatCommand() *cobra.Command {
 	flags.StringVar(&c.userName, "user", a.userName, "user id to talk as")
 	flags.StringVar(&c.req.AgentID, "agent", "", "agent to talk to (default: the formation chooses)")
 	flags.StringVar(&c.req.SessionID, "session", "", "session to continue")
+	flags.BoolVar(&c.draft, "draft", false, "talk to the draft that runs instead of what is deployed")
 	flags.BoolVar(&c.async, "async", false, "hand the message over, then wait for the result")
 	flags.BoolVar(&c.whole, "no-stream", false, "print the answer when it is whole")
 	return cmd
@@ -72,6 +74,7 @@ func (c *chat) open(id string) (*target, error) {
 	if strings.HasPrefix(c.key, "fma_") {
 		cfg.ClientKey, cfg.AdminKey = "", client.Secret(c.key)
 	}
+	cfg.Draft = c.draft
 	c.f, err = t.formation(id, cfg)
 	return t, err
 }
@@ -167,7 +170,7 @@ func (c *chat) say(ctx context.Context, message string) error {
 		if c.a.json() {
 			return c.a.printJSON(reply)
 		}
-		return c.print(reply.Response)
+		return c.a.print("%s", reply.Response)
 	}
 	return c.stream(ctx)
 }
@@ -187,7 +190,7 @@ func (c *chat) later(ctx context.Context) error {
 	if c.a.json() {
 		err = c.a.printJSON(r)
 	} else if r.Response != "" {
-		err = c.print(r.Response)
+		err = c.a.print("%s", r.Response)
 	}
 	if r.Status != "completed" && err == nil {
 		err = fmt.Errorf("request %s is %s: %s", r.RequestID, r.Status, orDash(r.Failure))
@@ -222,12 +225,7 @@ func (c *chat) stream(ctx context.Context) error {
 	if shown {
 		return nil
 	}
-	return c.print(last.Content)
-}
-
-func (c *chat) print(answer string) error {
-	_, err := fmt.Fprintln(c.a.out, printable(answer))
-	return err
+	return c.a.print("%s", last.Content)
 }
 
 // advise adds to an error what the person can do.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ func (a *app) completeIDs(cmd *cobra.Command, args []string, _ string) ([]string
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	defer s.Close()
 	items, err := s.List(ctx, "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -30,4 +32,38 @@ func (a *app) completeIDs(cmd *cobra.Command, args []string, _ string) ([]string
 		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeID is completeIDs for commands that take one formation.
+func (a *app) completeID(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeIDs(cmd, args, prefix)
+}
+
+// completeIDsOrAll is completeIDs for commands that take "all" too.
+func (a *app) completeIDsOrAll(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	ids, directive := a.completeIDs(cmd, args, prefix)
+	if len(args) == 0 && len(ids) > 0 {
+		ids = append(ids, allFormations)
+	}
+	return ids, directive
+}
+
+// completeDir leaves the shell to complete a directory.
+func (a *app) completeDir(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// completeProfiles offers the names of the saved supervisors.
+func (a *app) completeProfiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	p, err := readProfiles(a.profilesPath())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.Sorted(maps.Keys(p.Profiles)), cobra.ShellCompDirectiveNoFileComp
 }

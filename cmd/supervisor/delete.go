@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agentformation/service/pkg/client"
 )
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -24,8 +26,8 @@ func (a *app) deleteCommand() *cobra.Command {
 			if !yes && !a.confirms("remove "+strings.Join(args, ", ")+" with all data?") {
 				return fmt.Errorf("nothing was removed")
 			}
-			return a.each(args, "deleted", func(id string) error {
-				return t.advise(s.Delete(cmd.Context(), id))
+			return a.each(args, "deleted", func(id string, _ func(client.Progress)) (*client.Launched, error) {
+				return nil, t.advise(s.Delete(cmd.Context(), id))
 			})
 		}),
 	}

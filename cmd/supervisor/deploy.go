@@ -6,156 +6,187 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agentformation/service/pkg/client"
 )
 
-// The bounds of an interrupted deploy: how long the server's first step is
-// waited for, and how long the removal may take.
-const (
-	firstStepTimeout = 10 * time.Second
-	undoTimeout      = time.Minute
-)
+// sendOptions are the flags of deploy and update.
+type sendOptions struct {
+	includeDB, force, dryRun, plain bool
+	// mustExist refuses a formation that is not deployed yet.
+	mustExist bool
+}
 
 func (a *app) deployCommand() *cobra.Command {
-	var includeDB bool
-	cmd := &cobra.Command{
+	return a.sendCommand(&sendOptions{}, &cobra.Command{
 		Use:   "deploy DIR|BUNDLE",
 		Short: "Check a formation, upload it and wait until it runs",
-		Args:  cobra.ExactArgs(1),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			t, s, err := a.connect()
-			if err != nil {
-				return err
-			}
-			b, err := a.openBundle(cmd.Context(), args[0], keepsName(includeDB))
-			if err != nil {
-				return err
-			}
-			launched, err := a.deploy(cmd.Context(), s, b)
-			if err := errors.Join(t.advise(err), b.close()); err != nil {
-				return err
-			}
-			return a.printLaunched(launched)
-		}),
-	}
-	cmd.Flags().BoolVar(&includeDB, "include-db", false, "send the directory's memory.db as the formation's first memory")
+		Long: `Check a formation, upload it and wait until it runs.
+
+A formation that is deployed already is updated: the new version takes over on
+the same port when it is ready, and requests that are under way finish on the
+old one. When the new version fails, the old one serves on.
+
+Ctrl-C undoes what was begun: a new formation is removed again, an update is
+cancelled.`,
+	})
+}
+
+func (a *app) updateCommand() *cobra.Command {
+	return a.sendCommand(&sendOptions{mustExist: true}, &cobra.Command{
+		Use:   "update DIR|BUNDLE",
+		Short: "Replace a formation that is deployed by a new version, without a gap",
+		Long: `Replace a formation that is deployed by a new version, without a gap.
+
+The version in the manifest must be higher than the one that runs, unless
+--force is given. The new version takes over on the same port when it is ready,
+and requests that are under way finish on the old one. When the new version
+fails, the old one serves on. Ctrl-C cancels the update.`,
+	})
+}
+
+func (a *app) sendCommand(opts *sendOptions, cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.ValidArgsFunction = a.completeDir
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		t, s, err := a.connect()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		b, err := a.openBundle(cmd.Context(), args[0], keepsName(opts.includeDB))
+		if err != nil {
+			return err
+		}
+		err = a.send(cmd.Context(), s, b, *opts)
+		return errors.Join(t.advise(stageOf(err)), b.close())
+	})
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.includeDB, "include-db", false, "send the directory's memory.db as the formation's first memory")
+	flags.BoolVar(&opts.force, "force", false, "update also to a version that is not higher than the one that runs")
+	flags.BoolVar(&opts.dryRun, "dry-run", false, "check and compare, but send nothing")
+	flags.BoolVar(&opts.plain, "no-stream", false, "ask for one answer at the end instead of the steps")
 	return cmd
 }
 
-// deploy sends a bundle. An interrupted deploy leaves no formation behind.
-func (a *app) deploy(ctx context.Context, s *client.Server, b *bundle) (*client.Launched, error) {
-	if err := absent(ctx, s, b.id); err != nil {
+// plan is what a deploy is going to do.
+type plan struct {
+	ID      string `json:"formation_id"`
+	Action  string `json:"action"` // deploy or update
+	Version string `json:"version"`
+	// Current is the version that runs, "" for a new formation.
+	Current string `json:"current_version,omitempty"`
+	Bytes   int64  `json:"bundle_bytes"`
+	SHA256  string `json:"bundle_sha256"`
+}
+
+// send deploys a bundle, or updates the formation that has its id.
+func (a *app) send(ctx context.Context, s *client.Server, b *bundle, opts sendOptions) error {
+	p, err := planOf(ctx, s, b, opts)
+	if err != nil {
+		return err
+	}
+	if opts.dryRun {
+		return a.printPlan(p)
+	}
+	do := a.deploy
+	if p.Action == "update" {
+		do = a.update
+	}
+	launched, err := do(ctx, s, b, opts.plain)
+	if err != nil {
+		return err
+	}
+	return a.printLaunched(launched)
+}
+
+// planOf compares the bundle with what is deployed under its id and refuses
+// what makes no sense, before anything is sent.
+func planOf(ctx context.Context, s *client.Server, b *bundle, opts sendOptions) (*plan, error) {
+	p := &plan{ID: b.id, Action: "deploy", Version: b.version, Bytes: b.size, SHA256: b.sum}
+	f, err := s.Get(ctx, b.id)
+	switch {
+	case client.StatusOf(err) == http.StatusNotFound && opts.mustExist:
+		return nil, &hint{err, "`supervisor deploy` deploys a new formation"}
+	case client.StatusOf(err) == http.StatusNotFound:
+		return p, nil
+	case err != nil:
 		return nil, err
 	}
+	p.Action, p.Current = "update", f.Version.Semantic
+	if b.sum == f.Version.Current {
+		return nil, conflict("NoChange", "%s runs this very bundle (version %s, %s): there is nothing to update",
+			b.id, orDash(p.Current), f.Status)
+	}
+	if !opts.force && !higher(b.version, p.Current) {
+		return nil, conflict("VersionNotHigher", "the version %s is not higher than %s, which %s is deployed with: "+
+			"raise `version` in the manifest, or give --force", b.version, orDash(p.Current), b.id)
+	}
+	return p, nil
+}
+
+// conflict is a refusal that this program makes itself.
+func conflict(name, format string, args ...any) error {
+	return &client.Error{Status: http.StatusConflict, Name: name, Message: fmt.Sprintf(format, args...)}
+}
+
+func (a *app) printPlan(p *plan) error {
+	if a.json() {
+		return a.printJSON(p)
+	}
+	what := fmt.Sprintf("deploy %s %s as a new formation", p.ID, p.Version)
+	if p.Action == "update" {
+		what = fmt.Sprintf("update %s from %s to %s", p.ID, orDash(p.Current), p.Version)
+	}
+	_, err := fmt.Fprintf(a.out, "would %s (%s)\n", what, bytesText(p.Bytes))
+	return err
+}
+
+// deploy sends a new formation. Interrupted, it leaves none behind.
+func (a *app) deploy(ctx context.Context, s *client.Server, b *bundle, plain bool) (*client.Launched, error) {
 	view := a.newProgress(b.id)
-	sending := &upload{done: make(chan struct{}), begun: make(chan struct{})}
-	work, release := sending.context(ctx)
-	launched, err := s.Deploy(work, client.DeployRequest{ID: b.id, Bundle: b.file}, func(p client.Progress) {
-		sending.step(p)
-		view.show(p)
+	way := newAttempt(plain)
+	work, release := way.context(ctx, nil)
+	launched, err := s.Deploy(work, b.request(plain), func(p client.Progress) {
+		way.step(p)
+		view.show(b.id, p)
 	})
 	release()
 	view.close()
 	if err != nil && ctx.Err() != nil {
-		a.undo(ctx, s, b.id, sending)
+		a.undo(ctx, s, b, way)
 	}
-	return launched, stageOf(err)
+	return launched, err
 }
 
-// upload knows how far a deploy has come. Only when the server has told of a
-// first step is the formation of that name surely ours to remove: until then
-// it may still find that somebody else's is there.
-type upload struct {
-	done  chan struct{} // closed when the bundle is sent
-	begun chan struct{} // closed at the first step of the server
+// update sends a new version. An interrupt cancels it.
+func (a *app) update(ctx context.Context, s *client.Server, b *bundle, plain bool) (*client.Launched, error) {
+	return a.swap(ctx, s, swap{id: b.id, way: newAttempt(plain), do: func(ctx context.Context, show func(client.Progress)) (*client.Launched, error) {
+		return s.Update(ctx, b.request(plain), show)
+	}})
 }
 
-func (u *upload) step(p client.Progress) {
-	switch {
-	case p.Stage == client.StageUploaded:
-		close(u.done)
-	case p.Stage != client.StageUploading && !isClosed(u.begun):
-		close(u.begun)
-	}
+func (b *bundle) request(plain bool) client.DeployRequest {
+	return client.DeployRequest{ID: b.id, Bundle: b.file, Plain: plain}
 }
 
-// context returns a context for the deploy. An interrupt ends it at once,
-// except between the end of the upload and the server's first step.
-func (u *upload) context(ctx context.Context) (context.Context, func()) {
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		if isClosed(u.done) {
-			timer := time.NewTimer(firstStepTimeout)
-			defer timer.Stop()
-			select {
-			case <-u.begun:
-			case <-timer.C:
-			case <-work.Done():
-			}
-		}
-		cancel()
-	})
-	return work, func() { stop(); cancel() }
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// absent refuses a formation that is there already, before anything is sent.
-func absent(ctx context.Context, s *client.Server, id string) error {
-	f, err := s.Get(ctx, id)
-	switch {
-	case err == nil:
-		return &client.Error{
-			Status: http.StatusConflict, Name: "ValidationError",
-			Message: fmt.Sprintf("%s is deployed already (version %s, %s): `supervisor delete %s` removes it with its data",
-				id, orDash(f.Version.Semantic), f.Status, id),
-		}
-	case client.StatusOf(err) == http.StatusNotFound:
-		return nil
-	}
-	return err
-}
-
-// undo removes the formation of an interrupted deploy. It works on after the
-// interrupt; a second one ends the program.
-func (a *app) undo(ctx context.Context, s *client.Server, id string, sending *upload) {
-	if !isClosed(sending.begun) {
-		if isClosed(sending.done) {
-			a.say("%s may still be deployed: look with `supervisor status %s`", id, id)
-		}
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	err := s.Delete(ctx, id)
-	switch {
-	case err == nil:
-		a.say("%s is removed again", id)
-	case client.StatusOf(err) != http.StatusNotFound:
-		a.say("%s could not be removed again: %v; try `supervisor delete %s`", id, err, id)
-	}
-}
-
-// stageOf says where a deploy ended.
+// stageOf says where a deploy ended, and what became of the version before.
 func stageOf(err error) error {
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok || e.Stage == "" {
-		return err
+	if !ok || e.Stage == "" || e.Status == http.StatusNotFound || e.Status == http.StatusConflict {
+		return err // what was never begun ended at no stage
 	}
 	text := fmt.Sprintf("%s at %s: %s", e.Name, e.Stage, e.Message)
 	if e.Details != "" && !strings.HasPrefix(e.Details, "{") { // an object is for programs; the message says it too
 		text += "\n" + e.Details
+	}
+	switch e.RollbackStatus {
+	case "success", "not_needed":
+		text += "\nthe version before serves on"
+	case "failed":
+		text += "\nthe version before could not be brought back: look with `supervisor status`"
 	}
 	return &replaced{err, text}
 }
@@ -164,6 +195,16 @@ func (a *app) printLaunched(l *client.Launched) error {
 	if a.json() {
 		return a.printJSON(l)
 	}
-	_, err := fmt.Fprintf(a.out, "%s: %s on port %d, %s\n", l.FormationID, l.Status, l.Port, printable(l.URL))
+	text := l.FormationID + ": " + l.Status
+	if l.Port != 0 {
+		text += fmt.Sprintf(" on port %d", l.Port)
+	}
+	if l.PreviousVersion != "" {
+		text += fmt.Sprintf(", version %s (before: %s)", orDash(l.Version), l.PreviousVersion)
+	}
+	if l.URL != "" {
+		text += ", " + l.URL
+	}
+	_, err := fmt.Fprintln(a.out, printable(text))
 	return err
 }

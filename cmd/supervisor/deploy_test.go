@@ -259,7 +259,7 @@ func TestDeploy_ShowsALineThatChangesAtATerminal(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, s.er.String())
 	}
 	shown := s.er.String()
-	if !strings.Contains(shown, "hello health_check: wait (3/30)") || strings.Contains(shown, "\n") {
+	if !strings.Contains(shown, "hello health_check: wait (27 s left)") || strings.Contains(shown, "\n") {
 		t.Errorf("shown %q, want the attempts on one line", shown)
 	}
 	if s.out.String() != "hello: running on port 8000, u\n" {

@@ -51,6 +51,15 @@ type stopError struct{ error }
 // Unwrap returns the error itself.
 func (e *stopError) Unwrap() error { return e.error }
 
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	error
+	code int
+}
+
+// Unwrap returns the error itself.
+func (e *exitError) Unwrap() error { return e.error }
+
 // explain prints what went wrong, one line, and returns the exit code.
 func (a *app) explain(ctx context.Context, cmd *cobra.Command, err error) int {
 	_, unclean := errors.AsType[*stopError](err)
@@ -79,6 +88,12 @@ func (a *app) say(format string, args ...any) {
 }
 
 func exitCode(err error) int {
+	if many, ok := asSeveral(err); ok {
+		return many.worst()
+	}
+	if code, ok := errors.AsType[*exitError](err); ok {
+		return code.code
+	}
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		return exitFailed
@@ -103,7 +118,7 @@ func exitCode(err error) int {
 // advise adds to an error of the management API what the person can do.
 func (t *target) advise(err error) error {
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok {
+	if _, advised := errors.AsType[*hint](err); !ok || advised {
 		return err
 	}
 	switch {
@@ -119,6 +134,10 @@ func (t *target) advise(err error) error {
 		return &hint{err, "`supervisor status` shows how it ended, `supervisor start` starts it"}
 	case e.Name == "FormationNotFound":
 		return &hint{err, "`supervisor list` shows what is deployed"}
+	case e.Name == "VersionNotFound":
+		return &hint{err, "without --version it is the one before"}
+	case e.Name == "UpdateInProgress":
+		return &hint{err, "wait for it, or end it with `supervisor cancel-update`"}
 	}
 	return err
 }

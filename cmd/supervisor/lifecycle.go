@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -15,22 +15,21 @@ import (
 // can have this id.
 const allFormations = "all"
 
-// verb is a command that acts on formations one after another.
+// verb is a command that acts on formations, several side by side.
 type verb struct {
 	use, short string
 	// skips says which formations "all" leaves out.
 	skips []string
 	did   string
-	do    func(ctx context.Context, s *client.Server, id string, progress func(client.Progress)) error
+	do    func(ctx context.Context, s *client.Server, id string, progress func(client.Progress)) (*client.Launched, error)
 }
 
 func (a *app) startCommand() *cobra.Command {
 	return a.verbCommand(verb{
 		use: "start", short: "Start formations that are stopped or crashed", did: "running",
 		skips: []string{"running", "starting", "restarting", "stopping"},
-		do: func(ctx context.Context, s *client.Server, id string, progress func(client.Progress)) error {
-			_, err := s.Start(ctx, id, progress)
-			return err
+		do: func(ctx context.Context, s *client.Server, id string, progress func(client.Progress)) (*client.Launched, error) {
+			return s.Start(ctx, id, progress)
 		},
 	})
 }
@@ -39,8 +38,8 @@ func (a *app) stopCommand() *cobra.Command {
 	return a.verbCommand(verb{
 		use: "stop", short: "Finish the open work of formations and stop them", did: "stopped",
 		skips: []string{"stopped", "stopping"},
-		do: func(ctx context.Context, s *client.Server, id string, _ func(client.Progress)) error {
-			return s.Stop(ctx, id)
+		do: func(ctx context.Context, s *client.Server, id string, _ func(client.Progress)) (*client.Launched, error) {
+			return nil, s.Stop(ctx, id)
 		},
 	})
 }
@@ -49,9 +48,8 @@ func (a *app) restartCommand() *cobra.Command {
 	return a.verbCommand(verb{
 		use: "restart", short: "Stop formations and start them again", did: "running",
 		skips: []string{"stopped", "stopping"},
-		do: func(ctx context.Context, s *client.Server, id string, progress func(client.Progress)) error {
-			_, err := s.Restart(ctx, id, progress)
-			return err
+		do: func(ctx context.Context, s *client.Server, id string, progress func(client.Progress)) (*client.Launched, error) {
+			return s.Restart(ctx, id, progress)
 		},
 	})
 }
@@ -62,21 +60,21 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 		Short: v.short,
 		Args:  cobra.MinimumNArgs(1),
 
-		ValidArgsFunction: a.completeIDs,
+		ValidArgsFunction: a.completeIDsOrAll,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			t, s, err := a.connect()
 			if err != nil {
 				return err
 			}
+			defer s.Close()
 			if slices.Contains(args, allFormations) {
 				if args, err = v.all(cmd.Context(), s); err != nil {
 					return t.advise(err)
 				}
 			}
-			return a.each(args, v.did, func(id string) error {
-				view := a.newProgress(id)
-				defer view.close()
-				return t.advise(v.do(cmd.Context(), s, id, view.show))
+			return a.each(args, v.did, func(id string, progress func(client.Progress)) (*client.Launched, error) {
+				l, err := v.do(cmd.Context(), s, id, progress)
+				return l, t.advise(stageOf(err))
 			})
 		}),
 	}
@@ -101,29 +99,71 @@ func (v verb) all(ctx context.Context, s *client.Server) ([]string, error) {
 type outcome struct {
 	ID     string `json:"id"`
 	Status string `json:"status,omitempty"`
+	Port   int    `json:"port,omitempty"`
+	PID    int    `json:"pid,omitempty"`
 	Error  string `json:"error,omitempty"`
 }
 
-// each does something for every id, goes on after an error, and returns the
-// errors, the first one in front.
-func (a *app) each(ids []string, did string, do func(id string) error) error {
-	outcomes := make([]outcome, 0, len(ids))
-	var errs []error
+// each does something for every id, several side by side, goes on after an
+// error, and returns the errors in the order of the ids.
+func (a *app) each(ids []string, did string, do func(id string, progress func(client.Progress)) (*client.Launched, error)) error {
+	ids = distinct(ids)
+	view := a.newProgress(ids...)
+	outcomes := make([]outcome, len(ids))
+	errs := sideBySide(ids, func(i int, id string) error {
+		defer view.done(id)
+		l, err := do(id, func(p client.Progress) { view.show(id, p) })
+		outcomes[i] = outcome{ID: id, Status: did}
+		if l != nil {
+			outcomes[i].Port, outcomes[i].PID = l.Port, l.PID
+		}
+		if err != nil {
+			outcomes[i] = outcome{ID: id, Error: err.Error()}
+			return fmt.Errorf("%s: %w", id, err)
+		}
+		return nil
+	})
+	view.close()
+	if err := a.printOutcomes(outcomes); err != nil {
+		return err
+	}
+	return several(errs)
+}
+
+// distinct drops repetitions.
+func distinct(ids []string) []string {
+	var once []string
 	for _, id := range ids {
-		o := outcome{ID: id, Status: did}
-		if err := do(id); err != nil {
-			o.Status, o.Error = "", err.Error()
-			errs = append(errs, fmt.Errorf("%s: %w", id, err))
-		}
-		if !a.json() && o.Error == "" {
-			fmt.Fprintf(a.out, "%s: %s\n", id, did)
-		}
-		outcomes = append(outcomes, o)
-	}
-	if a.json() {
-		if err := a.printJSON(map[string]any{"formations": outcomes}); err != nil {
-			return err
+		if !slices.Contains(once, id) {
+			once = append(once, id)
 		}
 	}
-	return errors.Join(errs...)
+	return once
+}
+
+// printOutcomes prints what became of each; the errors come on stderr.
+func (a *app) printOutcomes(outcomes []outcome) error {
+	switch {
+	case a.json():
+		return a.printJSON(map[string]any{"formations": outcomes})
+	case len(outcomes) == 0:
+		a.say("no formation is there to do it for")
+		return nil
+	case len(outcomes) == 1:
+		if o := outcomes[0]; o.Error == "" {
+			fmt.Fprintf(a.out, "%s: %s\n", o.ID, o.Status)
+		}
+		return nil
+	}
+	t := table{heading: []string{"NAME", "RESULT", "PID", "PORT"}}
+	for _, o := range outcomes {
+		result := cell{o.Status, green}
+		if o.Error != "" {
+			result = cell{"failed", red}
+		}
+		t.rows = append(t.rows, []cell{
+			{text: o.ID}, result, {text: orDash(strconv.Itoa(o.PID))}, {text: orDash(strconv.Itoa(o.Port))},
+		})
+	}
+	return a.printTable(a.out, t)
 }

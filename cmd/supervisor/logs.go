@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,11 +19,12 @@ func (a *app) logsCommand() *cobra.Command {
 	var follow bool
 	req := client.LogsRequest{}
 	cmd := &cobra.Command{
-		Use:   "logs ID",
-		Short: "Print the last lines of a formation's logs",
-		Args:  cobra.ExactArgs(1),
+		Use:     "logs ID...|all",
+		Aliases: []string{"tail"},
+		Short:   "Print the last lines of formations' logs, and with -f the new ones",
+		Args:    cobra.MinimumNArgs(1),
 
-		ValidArgsFunction: a.completeIDs,
+		ValidArgsFunction: a.completeIDsOrAll,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			switch {
 			case req.Stream != "stdout" && req.Stream != "stderr" && req.Stream != "all":
@@ -32,17 +36,9 @@ func (a *app) logsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			logs, err := s.Logs(cmd.Context(), args[0], req)
-			if err != nil {
-				return t.advise(err)
-			}
-			if err := a.printLogs(logs, req.Stream, follow); err != nil || !follow {
-				return err
-			}
-			err = s.FollowLogs(cmd.Context(), args[0], req, func(line client.LogLine) error {
-				return a.printLogLine(line, req.Stream)
-			})
-			return t.advise(a.endOfLogs(cmd.Context(), s, args[0], err))
+			defer s.Close()
+			r := &reader{a: a, s: s, req: req, every: slices.Contains(args, allFormations), colours: map[string]colour{}}
+			return t.advise(r.run(cmd.Context(), distinct(args), follow))
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines until interrupted")
@@ -51,51 +47,146 @@ func (a *app) logsCommand() *cobra.Command {
 	return cmd
 }
 
-// endOfLogs says why a followed log ended. The end of the formation is no error.
-func (a *app) endOfLogs(ctx context.Context, s *client.Server, id string, err error) error {
-	e, ok := errors.AsType[*client.Error](err)
-	if !ok || e.Name != client.NameBrokenStream || ctx.Err() != nil {
-		return err
-	}
-	switch _, err := s.Get(ctx, id); {
-	case client.StatusOf(err) == http.StatusNotFound:
-		a.say("%s was deleted: its log ends here", id)
-		return nil
-	case err != nil:
-		return err
-	}
-	return &hint{e, "follow the log again"}
+// reader prints the logs of formations, of several as one.
+type reader struct {
+	a     *app
+	s     *client.Server
+	req   client.LogsRequest
+	every bool // all formations, also those that come later
+	many  bool // lines need the name of their formation
+
+	mu      sync.Mutex // guards what follows and the writing
+	colours map[string]colour
+	width   int // of the longest id
 }
 
-// printLogs prints the last lines. When lines follow, each is an object of its
-// own in JSON too.
-func (a *app) printLogs(logs *client.Logs, stream string, follow bool) error {
-	if a.json() && !follow {
-		return a.printJSON(logs)
+// run prints the last lines, then the new ones if they are followed.
+func (r *reader) run(ctx context.Context, ids []string, follow bool) error {
+	if r.every {
+		list, err := r.s.List(ctx, "")
+		if err != nil {
+			return err
+		}
+		ids = ids[:0]
+		for _, f := range list {
+			ids = append(ids, f.ID)
+		}
 	}
-	for _, part := range []struct {
-		name  string
-		lines []string
-	}{{"stdout", logs.Logs.Stdout}, {"stderr", logs.Logs.Stderr}} {
-		for _, line := range part.lines {
-			l := client.LogLine{FormationID: logs.FormationID, Stream: part.name, Line: line}
-			if err := a.printLogLine(l, stream); err != nil {
-				return err
+	r.many = r.every || len(ids) > 1
+	for _, id := range ids {
+		r.meet(id)
+	}
+	if err := r.last(ctx, ids, follow); err != nil || !follow {
+		return err
+	}
+	return r.follow(ctx, ids)
+}
+
+// meet gives a formation its colour and room for its name.
+func (r *reader) meet(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.colours[id]; !known {
+		r.colours[id] = labels[len(r.colours)%len(labels)]
+	}
+	r.width = max(r.width, len(id))
+}
+
+// last prints the last lines. When lines follow, each is an object of its own
+// in JSON too.
+func (r *reader) last(ctx context.Context, ids []string, follow bool) error {
+	found := make([]*client.Logs, len(ids))
+	errs := sideBySide(ids, func(i int, id string) (err error) {
+		found[i], err = r.s.Logs(ctx, id, r.req)
+		return err
+	})
+	found = slices.DeleteFunc(found, func(l *client.Logs) bool { return l == nil })
+	err := several(errs)
+	switch {
+	case err != nil && (follow || len(found) == 0):
+		return err
+	case r.a.json() && !follow && !r.many:
+		return r.a.printJSON(found[0])
+	case r.a.json() && !follow:
+		return cmp.Or(r.a.printJSON(map[string]any{"logs": found}), err)
+	}
+	for _, line := range inOrder(found) {
+		if err := r.print(line); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// timedLine is a line that is printed when its time has come.
+type timedLine struct {
+	client.LogLine
+	at time.Time
+}
+
+// inOrder merges the streams of formations by the time that their records
+// name. A line without one, such as one of a stack trace, stays behind the line
+// before it. One formation's streams stay apart, as they are in its files.
+func inOrder(logs []*client.Logs) []client.LogLine {
+	var lines []timedLine
+	for _, l := range logs {
+		for _, part := range []struct {
+			name  string
+			lines []string
+		}{{"stdout", l.Logs.Stdout}, {"stderr", l.Logs.Stderr}} {
+			var at time.Time
+			for _, text := range part.lines {
+				at = timeOf(text, at)
+				lines = append(lines, timedLine{client.LogLine{FormationID: l.FormationID, Stream: part.name, Line: text}, at})
 			}
 		}
 	}
-	return nil
+	if len(logs) > 1 {
+		slices.SortStableFunc(lines, func(a, b timedLine) int { return a.at.Compare(b.at) })
+	}
+	merged := make([]client.LogLine, len(lines))
+	for i, l := range lines {
+		merged[i] = l.LogLine
+	}
+	return merged
 }
 
-// printLogLine prints a line, behind the name of its stream when both are shown.
-func (a *app) printLogLine(l client.LogLine, stream string) error {
-	if a.json() {
-		return json.NewEncoder(a.out).Encode(l)
+// timeOf reads the time of a record, before when it has none.
+func timeOf(line string, before time.Time) time.Time {
+	if !strings.HasPrefix(line, "{") {
+		return before
 	}
-	prefix := ""
-	if stream == "all" {
-		prefix = l.Stream + " | "
+	var record struct {
+		Time time.Time `json:"time"`
 	}
-	_, err := fmt.Fprintln(a.out, prefix+printable(l.Line))
+	if json.Unmarshal([]byte(line), &record) != nil || record.Time.IsZero() {
+		return before
+	}
+	return record.Time
+}
+
+// print prints a line behind the names of its formation and stream, where they
+// are not known anyway.
+func (r *reader) print(l client.LogLine) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.a.json() {
+		return json.NewEncoder(r.a.out).Encode(l)
+	}
+	var label []string
+	if r.many {
+		label = append(label, r.a.paint(r.colours[l.FormationID], fmt.Sprintf("%-*s", r.width, l.FormationID)))
+	}
+	if r.req.Stream == "all" {
+		tint := plain
+		if l.Stream == "stderr" {
+			tint = red
+		}
+		label = append(label, r.a.paint(tint, l.Stream))
+	}
+	if len(label) > 0 {
+		label = append(label, "| ")
+	}
+	_, err := fmt.Fprintln(r.a.out, strings.Join(label, " ")+printable(l.Line))
 	return err
 }

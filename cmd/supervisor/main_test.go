@@ -9,10 +9,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
@@ -91,6 +93,7 @@ type session struct {
 	in      string
 	inTTY   bool
 	errTTY  bool
+	outTTY  bool
 	out, er bytes.Buffer
 }
 
@@ -103,7 +106,7 @@ func (s *session) run(ctx context.Context, args ...string) int {
 func (s *session) app(out, errs io.Writer) *app {
 	return &app{
 		in: strings.NewReader(s.in), out: out, err: errs, inTTY: s.inTTY, errTTY: s.errTTY,
-		userHome: s.home, userName: "ada",
+		userHome: s.home, userName: "ada", pause: 10 * time.Millisecond, outTTY: s.outTTY,
 		lookupEnv: func(name string) (string, bool) { v, ok := s.env[name]; return v, ok },
 	}
 }
@@ -113,7 +116,8 @@ func (s *session) app(out, errs io.Writer) *app {
 //
 //	cli CODE ARGS...           run the command line, expect the exit code
 //	on 'METHOD PATH' FILE [STATUS]  answer a request with a file
-//	asked FILE                 compare what the supervisor was asked
+//	asked [sorted] FILE        compare what the supervisor was asked
+//	forget                     forget what it was asked
 //
 // The environment is that of the script.
 func TestScripts(t *testing.T) {
@@ -129,7 +133,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SVC_SECRET_KEY", "svc_sk_a")
 			return os.MkdirAll(filepath.Join(env.WorkDir, "user"), 0o700)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"cli": cli, "on": on, "asked": asked, "address": address},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"cli": cli, "on": on, "asked": asked, "forget": forget, "address": address},
 	})
 }
 
@@ -174,9 +178,19 @@ func on(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func asked(ts *testscript.TestScript, _ bool, args []string) {
-	if got, want := ts.Value("fake").(*fake).said(), ts.ReadFile(args[0]); got != want {
+	got := ts.Value("fake").(*fake).said()
+	if args[0] == "sorted" { // by calls side by side
+		lines := strings.Split(strings.TrimSpace(got), "\n")
+		slices.Sort(lines)
+		got, args = strings.Join(lines, "\n")+"\n", args[1:]
+	}
+	if want := ts.ReadFile(args[0]); got != want {
 		ts.Fatalf("asked\n%swant\n%s", got, want)
 	}
+}
+
+func forget(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Value("fake").(*fake).said()
 }
 
 // address leaves the fake's address as a supervisor would.

@@ -3,9 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -20,25 +17,23 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// printTable prints rows below a heading, in columns.
-func printTable(w io.Writer, heading []string, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, row := range append([][]string{heading}, rows...) {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = strings.Map(noBreak, printable(cell))
-		}
-		fmt.Fprintln(tw, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
-	}
-	return tw.Flush()
+// print prints one line of a result.
+func (a *app) print(format string, args ...any) error {
+	_, err := fmt.Fprintln(a.out, printable(fmt.Sprintf(format, args...)))
+	return err
 }
 
-// noBreak keeps a cell on its line and in its column.
-func noBreak(r rune) rune {
-	if r == '\n' || r == '\t' {
-		return ' '
+// bytesText shows a size: 512 B, 1.5 KiB, 20 MiB.
+func bytesText(n int64) string {
+	const step = 1024
+	if n < step {
+		return fmt.Sprintf("%d B", n)
 	}
-	return r
+	size, unit := float64(n)/step, 0
+	for ; size >= step && unit < 3; unit++ {
+		size /= step
+	}
+	return fmt.Sprintf("%.1f %ciB", size, "KMGT"[unit])
 }
 
 // orDash shows an absent value.

@@ -127,7 +127,7 @@ func TestInterrupt_EndsEveryWait(t *testing.T) {
 				<-r.Context().Done()
 			}}
 			for _, route := range []string{
-				"POST /api/hello/v1/chat", "GET /rpc/formations/hello/logs?follow=true&lines=100&stream=all",
+				"POST /api/hello/v1/chat", "GET /rpc/formations/hello/logs?follow=true&stream=all",
 				"POST /rpc/formations/hello/start", "POST /rpc/formations/hello/stop", "GET /rpc/formations",
 			} {
 				f.on(route, hang)

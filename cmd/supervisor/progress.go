@@ -2,56 +2,88 @@ package main
 
 import (
 	"fmt"
+	"strings"
+	"sync"
 
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/agentformation/service/pkg/client"
 )
 
-// progress shows the steps of a deploy or start: one line that changes for a
-// person, one line per stage otherwise. It goes to stderr, so that results on
-// stdout stay clean.
+// progress shows the steps of deploys, updates and starts: one line that
+// changes for a person, one line per stage otherwise. It goes to stderr, so
+// that results on stdout stay clean.
 type progress struct {
 	a     *app
-	label string
-	stage string
-	bar   *progressbar.ProgressBar // nil without a terminal
+	count int // of formations
+
+	mu     sync.Mutex // guards the fields that follow
+	stages map[string]string
+	ended  int
+	bar    *progressbar.ProgressBar // nil without a terminal
 }
 
-// newProgress begins a display for the formation with the given id.
-func (a *app) newProgress(id string) *progress {
-	p := &progress{a: a, label: id}
+// newProgress begins a display for formations.
+func (a *app) newProgress(ids ...string) *progress {
+	p := &progress{a: a, count: len(ids), stages: map[string]string{}}
 	if a.errTTY {
-		p.bar = progressbar.NewOptions(100,
-			progressbar.OptionSetWriter(a.err), progressbar.OptionSetPredictTime(false),
-			progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20),
-		)
+		p.bar = a.newBar(100)
 	}
 	return p
 }
 
-// show takes one step.
-func (p *progress) show(step client.Progress) {
+// newBar begins a bar that goes up to total, or turns in place for -1.
+func (a *app) newBar(total int64, more ...progressbar.Option) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(total, append([]progressbar.Option{
+		progressbar.OptionSetWriter(a.err), progressbar.OptionSetPredictTime(false),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20),
+	}, more...)...)
+}
+
+// show takes one step of a formation.
+func (p *progress) show(id string, step client.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	text := step.Stage
 	if step.Message != "" {
 		text += ": " + step.Message
 	}
 	if p.bar != nil {
-		if step.MaxAttempts > 0 {
-			text += fmt.Sprintf(" (%d/%d)", step.Attempt, step.MaxAttempts)
+		if left := step.MaxAttempts - step.Attempt; step.MaxAttempts > 0 && left >= 0 {
+			text += fmt.Sprintf(" (%d s left)", left)
 		}
-		p.bar.Describe(printable(p.label + " " + text))
-		_ = p.bar.Set(share(step)) // a terminal that is gone must not fail the deploy
+		percent := share(step)
+		if p.count > 1 {
+			text, percent = p.sum()+text, 100*p.ended/p.count
+		}
+		p.bar.Describe(strings.Map(noBreak, printable(id+" "+text)))
+		_ = p.bar.Set(percent) // a terminal that is gone must not fail the deploy
 		return
 	}
-	if step.Stage != p.stage {
-		p.stage = step.Stage
-		p.a.say("%s: %s", p.label, text)
+	if step.Stage != p.stages[id] {
+		p.stages[id] = step.Stage
+		p.a.say("%s: %s", id, text)
 	}
 }
 
+// done says that the work for one formation has ended.
+func (p *progress) done(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended++
+	if p.bar != nil && p.count > 1 {
+		p.bar.Describe(printable(id + " " + p.sum() + "done"))
+		_ = p.bar.Set(100 * p.ended / p.count)
+	}
+}
+
+// sum counts the formations that are done.
+func (p *progress) sum() string { return fmt.Sprintf("(%d of %d) ", p.ended, p.count) }
+
 // close ends the display.
 func (p *progress) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.bar != nil {
 		_ = p.bar.Clear()
 	}
@@ -76,8 +108,12 @@ func share(step client.Progress) int {
 		return 75
 	case "stopping":
 		return 77
-	case "spawning":
+	case "spawning", "spawning_staging", "spawning_previous":
 		return 80
+	case "swapping":
+		return 95
+	case "stopping_old", "stopping_current":
+		return 98
 	}
 	return 90
 }

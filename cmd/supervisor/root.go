@@ -44,7 +44,9 @@ func (a *app) rootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		a.initCommand(), a.serveCommand(),
-		a.deployCommand(), a.listCommand(), a.statusCommand(), a.logsCommand(),
+		a.deployCommand(), a.updateCommand(), a.rollbackCommand(), a.cancelUpdateCommand(),
+		a.statusCommand(), a.logsCommand(), a.auditCommand(), a.downloadCommand(),
+		a.draftCommand(), a.devCommand(), a.upCommand(), a.downCommand(),
 		a.startCommand(), a.stopCommand(), a.restartCommand(), a.deleteCommand(),
 		a.chatCommand(), a.keysCommand(), a.versionCommand(),
 	)

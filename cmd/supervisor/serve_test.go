@@ -56,7 +56,7 @@ func TestServe_ServesUntilInterruptedAndIsFoundByItsHome(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, log)
 	}
 	address := filepath.Join(home, "run", "address")
-	if code := s.run(t.Context(), "list", "--home", home); code != 0 || !strings.HasPrefix(s.out.String(), "ID ") {
+	if code := s.run(t.Context(), "list", "--home", home); code != 0 || !strings.HasPrefix(s.out.String(), "NAME ") {
 		t.Errorf("list: exit code %d: %s%s", code, s.out.String(), s.er.String())
 	}
 	if code := s.run(t.Context(), "status", "gone", "--home", home); code != exitNotFound {

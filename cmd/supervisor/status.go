@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -13,9 +14,11 @@ import (
 )
 
 func (a *app) statusCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "status [ID...]",
-		Short: "Show how formations run and how they last ended",
+	var status string
+	cmd := &cobra.Command{
+		Use:     "status [ID...|all]",
+		Aliases: []string{"list", "ls"},
+		Short:   "Show how formations run and how they last ended",
 
 		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -23,7 +26,8 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			items, err := collect(cmd.Context(), s, args)
+			defer s.Close()
+			items, err := collect(cmd.Context(), s, args, status)
 			err = t.advise(err)
 			if len(items) > 0 || err == nil {
 				err = errors.Join(a.printStatus(items), err)
@@ -31,44 +35,63 @@ func (a *app) statusCommand() *cobra.Command {
 			return err
 		}),
 	}
+	cmd.Flags().StringVar(&status, "status", "", "only those with this status (running, stopped, crashed, ...)")
+	return cmd
 }
 
-// collect gets the named formations, or all of them, with their last exit.
-func collect(ctx context.Context, s *client.Server, ids []string) ([]client.Info, error) {
-	if len(ids) == 0 || (len(ids) == 1 && ids[0] == allFormations) {
-		list, err := s.List(ctx, "")
+// isAll tells whether the ids of a command line mean every formation.
+func isAll(ids []string) bool {
+	return len(ids) == 0 || (len(ids) == 1 && ids[0] == allFormations)
+}
+
+// collect gets the named formations, or all of them, with their last exit;
+// with a status only those that have it. One that is missing does not hide
+// the others.
+func collect(ctx context.Context, s *client.Server, ids []string, status string) ([]client.Info, error) {
+	every := isAll(ids)
+	if every {
+		list, err := s.List(ctx, status)
 		if err != nil {
 			return nil, err
 		}
-		ids = ids[:0]
+		ids = nil
 		for _, f := range list {
 			ids = append(ids, f.ID)
 		}
 	}
+	found := make([]*client.Info, len(ids))
+	errs := sideBySide(ids, func(i int, id string) (err error) {
+		found[i], err = s.Get(ctx, id)
+		return err
+	})
 	items := make([]client.Info, 0, len(ids))
-	for _, id := range ids {
-		f, err := s.Get(ctx, id)
-		if err != nil {
-			return items, err
+	var failed []error
+	for i, f := range found {
+		switch {
+		case errs[i] == nil && (status == "" || f.Status == status):
+			items = append(items, *f)
+		case every && client.StatusOf(errs[i]) == http.StatusNotFound:
+			// deleted since the list was made
+		case errs[i] != nil:
+			failed = append(failed, errs[i])
 		}
-		items = append(items, *f)
 	}
-	return items, nil
+	return items, several(failed)
 }
 
 func (a *app) printStatus(items []client.Info) error {
 	if a.json() {
 		return a.printJSON(map[string]any{"formations": items, "total": len(items)})
 	}
-	rows := make([][]string, 0, len(items))
+	t := table{heading: []string{"NAME", "STATE", "PID", "PORT", "VERSION", "UPTIME", "RESTARTS", "LAST EXIT"}}
 	for _, f := range items {
-		rows = append(rows, []string{
-			f.ID, f.Status, orDash(strconv.Itoa(f.PID)), age(time.Duration(f.Uptime) * time.Second),
-			strconv.Itoa(f.RestartCount), strconv.Itoa(f.Port), lastExit(f.LastExit),
+		t.rows = append(t.rows, []cell{
+			{text: f.ID}, {f.Status, stateColour(f)}, {text: orDash(strconv.Itoa(f.PID))}, {text: orDash(strconv.Itoa(f.Port))},
+			{text: orDash(f.Version.Semantic)}, {text: age(time.Duration(f.Uptime) * time.Second)},
+			{text: strconv.Itoa(f.RestartCount)}, {text: lastExit(f.LastExit)},
 		})
 	}
-	heading := []string{"FORMATION", "STATE", "PID", "UPTIME", "RESTARTS", "PORT", "LAST EXIT"}
-	if err := printTable(a.out, heading, rows); err != nil {
+	if err := a.printTable(a.out, t); err != nil {
 		return err
 	}
 	for _, f := range items {
@@ -81,6 +104,22 @@ func (a *app) printStatus(items []client.Info) error {
 		}
 	}
 	return nil
+}
+
+// stateColour is green for what works, red for what does not, yellow between.
+func stateColour(f client.Info) colour {
+	switch f.Status {
+	case "running":
+		if f.Healthy != nil && !*f.Healthy {
+			return yellow
+		}
+		return green
+	case "crashed":
+		return red
+	case "stopped":
+		return dim
+	}
+	return yellow
 }
 
 // lastExit shows how a process ended: "exit code 2, 2026-01-02 15:04:05".

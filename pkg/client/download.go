@@ -37,7 +37,7 @@ type broken struct {
 // Read reads from the body.
 func (b *broken) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // a body returns it as it is
+	if err != nil && err != io.EOF {
 		b.err = err
 	}
 	return n, err

@@ -161,8 +161,10 @@ var floors = []floor{
 	// The programs.
 	{
 		"cmd/supervisor",
-		[]string{"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/secretfile"},
-		"commands are thin calls of the supervisor or its client",
+		[]string{
+			"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/supervisor/logs",
+		},
+		"commands are thin calls of the supervisor or its client; a draft's logs are read where they lie",
 	},
 	{
 		"cmd/formation-runtime",
