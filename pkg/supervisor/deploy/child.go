@@ -36,14 +36,16 @@ func (s *Service) spec(f *formation, dir string) (process.Spec, error) {
 	f.mu.Lock()
 	socket := f.socket
 	f.mu.Unlock()
-	return process.Spec{
+	spec := process.Spec{
 		ID: f.id, Binary: c.Binary, Args: c.Args, Env: env,
 		Dir: filepath.Join(d.formation(f.id), dir), StateDir: d.state(f.id), RunDir: d.run(f.id),
 		OutLog: d.outLog(f.id), ErrLog: d.errLog(f.id),
 		ServerID: c.ServerID, HeaderPrefix: c.HeaderPrefix, Socket: socket,
 		ReadyTimeout: c.ReadyTimeout, DrainTimeout: c.DrainTimeout, KillTimeout: c.KillTimeout,
 		OrphanTimeout: c.OrphanTimeout,
-	}, nil
+	}
+	spec.Guard, err = s.guard(f.id, spec)
+	return spec, err
 }
 
 // environment is the whole environment of a child: a fixed base and what the

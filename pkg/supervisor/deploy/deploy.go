@@ -191,19 +191,15 @@ func (d *deployment) record(ctx context.Context) error {
 	return nil
 }
 
-// publish makes the formation's directory visible by one rename. A directory
-// that is there although the registry does not know the id is not ours to
-// remove: it may hold the memory of a formation whose registry was lost.
-func (d *deployment) publish(context.Context) error {
-	dst := d.s.cfg.Dirs.formation(d.req.ID)
-	if _, err := os.Lstat(dst); err == nil {
-		return fault.Errorf(fault.Failed, "DirectoryError",
-			"%s exists, but no formation %q is registered; move the directory away or delete it", dst, d.req.ID)
+// publish makes the formation's directory visible.
+func (d *deployment) publish(ctx context.Context) error {
+	if err := d.s.place(ctx, d.stage, d.req.ID); err != nil {
+		return err
 	}
-	if err := os.Rename(d.stage, dst); err != nil {
-		return fault.Wrap(fault.Failed, "MoveError", "the formation's directory cannot be moved into place", err)
+	d.push(func(context.Context) error { return d.s.cfg.Dirs.discardDeployed(d.req.ID) })
+	if err := syncDir(d.s.cfg.Dirs.Formations); err != nil {
+		return d.s.diskError("MoveError", "the formation's directory cannot be moved into place", err)
 	}
-	d.push(func(context.Context) error { return d.s.cfg.Dirs.discard(d.req.ID) })
 	return nil
 }
 
@@ -213,12 +209,16 @@ func (d *deployment) launch(ctx context.Context) error {
 		return err
 	}
 	spec.FreshLogs = true
+	spec.Init, spec.InitTimeout = d.checked.manifest.Init, d.s.cfg.InitTimeout
 	spec.NotReady = fault.Invalid // a deploy that is not ready is the bundle's fault: 400
 	d.push(d.f.mgr.Stop)
 	return d.f.mgr.Start(ctx, spec, d.t.launch)
 }
 
 func (d *deployment) commit(ctx context.Context) error {
+	if err := d.s.cfg.Registry.MarkInit(ctx, d.req.ID, firstVersion); err != nil {
+		return d.s.recordError(err)
+	}
 	return d.s.recordError(d.s.cfg.Registry.Commit(ctx, d.req.ID, firstVersion))
 }
 

@@ -63,10 +63,12 @@ func (d Dirs) discard(id string) error {
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(
-		err, os.RemoveAll(trash), os.RemoveAll(d.run(id)),
-		logs.Remove(d.outLog(id)), logs.Remove(d.errLog(id)),
-	)
+	return errors.Join(err, os.RemoveAll(trash), d.discardOwn(id))
+}
+
+// discardOwn removes what a formation has outside its directory.
+func (d Dirs) discardOwn(id string) error {
+	return errors.Join(os.RemoveAll(d.run(id)), logs.Remove(d.outLog(id)), logs.Remove(d.errLog(id)))
 }
 
 // sweep removes what an earlier supervisor left when it was killed: bundles

@@ -205,13 +205,17 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 		done()
 		return registryError(id, err)
 	}
-	return s.remove(ctx, f)
+	if err := s.leaveDraft(ctx, id); err != nil {
+		s.log.Error().Err(err).Str("formation", id).Msg("the draft of a deleted formation is not gone")
+	}
+	return s.remove(ctx, f, s.cfg.Dirs.discard)
 }
 
-// remove takes f out of the fleet with all it has. The caller holds its
-// operation, which ends here. That the process did not stop well does not
-// block; files that cannot be removed do, and are tried again at the next start.
-func (s *Service) remove(ctx context.Context, f *formation) error {
+// remove takes f out of the fleet with all it has: discard removes its files.
+// The caller holds its operation, which ends here. That the process did not stop
+// well does not block; files that cannot be removed do, and are tried again at
+// the next start.
+func (s *Service) remove(ctx context.Context, f *formation, discard func(id string) error) error {
 	defer s.leave(f)
 	if err := f.mgr.Stop(ctx); err != nil {
 		s.log.Error().Err(err).Str("formation", f.id).Msg("a deleted formation did not stop well")
@@ -219,7 +223,7 @@ func (s *Service) remove(ctx context.Context, f *formation) error {
 	if err := s.cfg.Ports.Release(f.id); err != nil {
 		s.log.Error().Err(err).Str("formation", f.id).Msg("the port of a deleted formation is not released")
 	}
-	err := errors.Join(s.cfg.Dirs.discard(f.id), ignoreMissing(os.Remove(filepath.Join(s.cfg.Dirs.Keys, f.id+".key"))))
+	err := errors.Join(discard(f.id), ignoreMissing(os.Remove(filepath.Join(s.cfg.Dirs.Keys, f.id+".key"))))
 	if err != nil {
 		return fault.Wrap(fault.Failed, "CleanupError", "the files of '"+f.id+"' could not be removed", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/supervisor/registry"
@@ -20,7 +21,9 @@ func (s *Service) followRecords(ctx context.Context, f *formation) {
 	}
 	go func() {
 		defer s.followers.Done()
-		err := child.Records(ctx, 0, func(r control.Record) error { return s.record(ctx, f.id, r) })
+		err := child.Records(ctx, 0, func(r control.Record) error {
+			return f.seen.once(r.Seq, func() error { return s.record(ctx, f.id, r) })
+		})
 		if err != nil && !errors.Is(err, control.ErrNoAnswer) && ctx.Err() == nil {
 			s.log.Warn().Err(err).Str("formation", f.id).Msg("the formation's records are not followed any more")
 		}
@@ -36,6 +39,39 @@ func (s *Service) mayFollow() bool {
 	}
 	s.followers.Add(1)
 	return true
+}
+
+// seenRecords is how many records' numbers are remembered: more than two
+// children can have on their way.
+const seenRecords = 1000
+
+// records remembers what was taken: while an update is in progress two children
+// tell the same store's records.
+type records struct {
+	mu   sync.Mutex // held while a record is taken
+	set  map[uint64]bool
+	list []uint64 // those of set, the oldest first
+}
+
+// once takes a record unless that was done before.
+func (r *records) once(seq uint64, take func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.set[seq] {
+		return nil
+	}
+	if err := take(); err != nil {
+		return err
+	}
+	if r.set == nil {
+		r.set = make(map[uint64]bool)
+	}
+	r.set[seq] = true
+	if r.list = append(r.list, seq); len(r.list) > seenRecords {
+		delete(r.set, r.list[0])
+		r.list = r.list[1:]
+	}
+	return nil
 }
 
 func (s *Service) record(ctx context.Context, id string, r control.Record) error {

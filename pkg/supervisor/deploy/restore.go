@@ -24,6 +24,9 @@ func (s *Service) Restore(ctx context.Context) error {
 	if err := s.cfg.Dirs.sweep(); err != nil {
 		return fmt.Errorf("sweep leftovers: %w", err)
 	}
+	if err := s.sweepDevs(ctx); err != nil {
+		return fmt.Errorf("sweep drafts: %w", err)
+	}
 	rows, err := s.cfg.Registry.List(ctx)
 	if err != nil {
 		return fmt.Errorf("restore fleet: %w", err)
@@ -90,7 +93,11 @@ func (s *Service) restoreOne(ctx context.Context, f *formation, row registry.For
 	}
 	if row.State != registry.Deployed {
 		log.Info().Str("state", string(row.State)).Msg("finishing an interrupted deploy or delete")
-		if err := s.remove(ctx, f); err != nil {
+		discard := s.cfg.Dirs.discard
+		if row.State == registry.Deploying {
+			discard = s.cfg.Dirs.discardDeployed // it may have come from a draft
+		}
+		if err := s.remove(ctx, f, discard); err != nil {
 			log.Error().Err(err).Msg("an interrupted deploy or delete is not finished")
 		}
 		return false
@@ -178,13 +185,14 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // Shutdown refuses further operations, cancels deploys in progress, and drains
-// and stops every child. What should run still does so at the next start. The
+// and stops every child, those of drafts too. What should run still does so at the next start. The
 // ctx given to Restore must have ended before.
 func (s *Service) Shutdown(ctx context.Context) error {
 	members := s.closeDoor()
 	s.launches.Wait()
 	var wg sync.WaitGroup
-	errs := make([]error, len(members))
+	errs := make([]error, len(members)+1)
+	wg.Go(func() { errs[len(members)] = s.endDevs() })
 	for i, f := range members {
 		wg.Go(func() {
 			if err := f.mgr.Stop(ctx); err != nil {
@@ -202,9 +210,12 @@ func (s *Service) Shutdown(ctx context.Context) error {
 }
 
 // Close refuses further operations and lets go of the children, which go on
-// serving. The ctx given to Restore must have ended before.
+// serving; only those that run drafts end. The ctx given to Restore must have ended before.
 func (s *Service) Close() {
 	members := s.closeDoor()
+	if err := s.endDevs(); err != nil {
+		s.log.Error().Err(err).Msg("a draft did not stop well")
+	}
 	s.launches.Wait()
 	for _, f := range members {
 		f.ops <- struct{}{}
@@ -224,10 +235,8 @@ func (s *Service) closeDoor() []*formation {
 		if f.cancel != nil {
 			f.cancel(errShuttingDown())
 		}
-		if f.change != nil && !f.change.committed {
-			f.change.cancel(errShuttingDown())
-		}
 		f.mu.Unlock()
+		f.cancelChange(errShuttingDown())
 	}
 	return members
 }

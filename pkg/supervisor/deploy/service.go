@@ -35,7 +35,9 @@ type Config struct {
 	Ports    *ports.Pool
 	Dirs     Dirs
 	Child    Child
-	Limits   archive.Limits
+	Limits   archive.Limits // of bundles
+	// Guards limits the children; nil leaves them alone.
+	Guards *Guards
 	// MaxFormations bounds the fleet; 0 means 100.
 	MaxFormations int
 	// Manager is the pattern for each formation's process.Manager; Notify and
@@ -83,7 +85,10 @@ type Service struct {
 
 	mu    sync.Mutex // guards what follows; never held while waiting
 	fleet map[string]*formation
-	down  bool // no further operation begins
+	devs  map[string]*dev // drafts that run, by formation id
+	down  bool            // no further operation begins
+
+	drafts drafts
 }
 
 // New returns a Service with an empty fleet; Restore fills it.
@@ -136,6 +141,7 @@ type formation struct {
 	changed chan struct{}           // closed and replaced at every event of the process
 	count   int                     // restarts, as the registry has them
 	launch  string                  // id of the process that serves or served last
+	seen    records                 // of the formation, taken into the audit chain
 	// lastExit is the newest of the history, nil when no process has ended.
 	lastExit *registry.Exit
 }
@@ -161,6 +167,8 @@ func (s *Service) join(ctx context.Context, id string, restarts, limit int) (*fo
 		return nil, errShuttingDown()
 	case s.fleet[id] != nil:
 		return nil, errExists(id)
+	case s.takenByDraft(id):
+		return nil, fault.Errorf(fault.Conflict, "ValidationError", "a draft runs under the name '%s'; stop it first", id)
 	case len(s.fleet) >= limit:
 		return nil, fault.Errorf(fault.Failed, "PortAllocationError",
 			"this server hosts at most %d formations (formations.max_formations); delete one first", s.cfg.MaxFormations)

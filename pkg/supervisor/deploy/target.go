@@ -26,6 +26,11 @@ func (s *Service) Target(ctx context.Context, id string) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
+	return f.await(ctx)
+}
+
+// await is Target for a member.
+func (f *formation) await(ctx context.Context) (Target, error) {
 	snap := f.mgr.Snapshot()
 	if snap.Status == process.StatusRunning {
 		return f.target(snap), nil
@@ -39,17 +44,17 @@ func (s *Service) Target(ctx context.Context, id string) (Target, error) {
 		snap := f.mgr.Snapshot() // after changed was taken, so that no event is missed
 		switch {
 		case gone:
-			return Target{}, errNotFound(id)
+			return Target{}, errNotFound(f.id)
 		case snap.Status == process.StatusRunning:
 			return f.target(snap), nil
 		case snap.Status == process.StatusStarting, snap.Status == process.StatusRestarting, coming:
 		default:
-			return Target{}, errUnavailable(id, snap.Status)
+			return Target{}, errUnavailable(f.id, snap.Status)
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return Target{}, errUnavailable(id, snap.Status)
+			return Target{}, errUnavailable(f.id, snap.Status)
 		case <-ctx.Done():
 			return Target{}, fault.Wrap(fault.Canceled, "", "the caller left", context.Cause(ctx))
 		}

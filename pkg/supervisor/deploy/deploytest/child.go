@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -53,17 +55,23 @@ func childMain() int {
 // formation behaves as the file "behave" of its bundle says, or the one of its
 // state directory, which a test can write later:
 //
-//	crash    prints a line on descriptor 2 and exits with 7 during Load
-//	secrets  fails Load with SecretsError
-//	wait     stays in Load, with progress, while the state directory has no file "go"
-//	records  has an audit record to tell
-//	linger   ends its drain only when the state directory has a file "go"
+//	crash            prints a line on descriptor 2 and exits with 7 during Load
+//	crash-after D    does so with 9 when it has served for the duration D
+//	unready-after D  is not ready any more when it has served for the duration D
+//	never            stays in Load without progress
+//	secrets          fails Load with SecretsError
+//	wait             stays in Load, with progress, while the state directory has no file "go"
+//	records          has an audit record and an alert to tell
+//	linger           ends its drain only when the state directory has a file "go"
 type formation struct {
 	in      *control.Inherited
 	started time.Time
 	state   string
+	dir     string
 	mode    string
+	after   time.Duration // of the modes that have one
 	serving atomic.Bool
+	unready atomic.Bool
 	beats   atomic.Uint64
 	http    *http.Server
 	close   func() error
@@ -82,13 +90,22 @@ func (f *formation) Hello(_ context.Context, req control.HelloRequest) (control.
 
 // Load does what the bundle asks for.
 func (f *formation) Load(_ context.Context, req control.LoadRequest, progress func(string)) (control.Loaded, error) {
-	f.state = req.StateDir
+	f.dir, f.state = req.Dir, req.StateDir
 	for _, dir := range []string{req.Dir, req.StateDir} {
 		if text, err := os.ReadFile(filepath.Join(dir, "behave")); err == nil {
 			f.mode = strings.TrimSpace(string(text))
 		}
 	}
+	if mode, after, ok := strings.Cut(f.mode, " "); ok {
+		var err error
+		if f.after, err = time.ParseDuration(after); err != nil {
+			return control.Loaded{}, err
+		}
+		f.mode = mode
+	}
 	switch f.mode {
+	case "never":
+		select {}
 	case "crash":
 		fmt.Fprintln(os.Stderr, "the disk is on fire")
 		os.Exit(7)
@@ -119,11 +136,30 @@ func (f *formation) Serve(context.Context) error {
 		return err
 	}
 	f.http = &http.Server{Handler: f.routes(), ReadHeaderTimeout: 10 * time.Second}
-	f.close = l.Close
+	f.close = sync.OnceValue(l.Close)
+	l = closer{l, f.close} // the server closes it, too
 	go func() { _ = f.http.Serve(l) }()
 	f.serving.Store(true)
+	switch f.mode {
+	case "crash-after":
+		time.AfterFunc(f.after, func() {
+			fmt.Fprintln(os.Stderr, "the roof fell in")
+			os.Exit(9)
+		})
+	case "unready-after":
+		time.AfterFunc(f.after, func() { f.unready.Store(true) })
+	}
 	return nil
 }
+
+// closer is a listener that may be closed twice.
+type closer struct {
+	net.Listener
+	close func() error
+}
+
+// Close is the same for all who call it.
+func (c closer) Close() error { return c.close() }
 
 // Pause stops accepting; Serve begins again.
 func (f *formation) Pause(context.Context) error {
@@ -138,7 +174,7 @@ func (f *formation) Fence(context.Context, []string) (int, error) { return 0, ni
 
 // Health beats at every question.
 func (f *formation) Health(context.Context) (control.Health, error) {
-	return control.Health{Ready: true, Serving: f.serving.Load(), Heartbeat: f.beats.Add(1)}, nil
+	return control.Health{Ready: !f.unready.Load(), Serving: f.serving.Load(), Heartbeat: f.beats.Add(1)}, nil
 }
 
 // Status tells little.
@@ -165,10 +201,17 @@ func (f *formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 // Stop has nothing to close.
 func (f *formation) Stop(context.Context) error { return nil }
 
-// Records tells the one record of the mode "records".
+// Records tells the two records of the mode "records".
 func (f *formation) Records(ctx context.Context, _ uint64, sink func(control.Record) error) error {
 	if f.mode == "records" {
 		if err := sink(control.Record{Seq: 3, Time: time.Now(), Kind: control.RecordAudit, Action: "keys.generated", Actor: "formation", Result: "ok"}); err != nil {
+			return err
+		}
+		err := sink(control.Record{
+			Seq: 4, Time: time.Now(), Kind: control.RecordAlert, Action: "webhook.dead_letter", Actor: "formation", Result: "failed",
+			Message: "a delivery was given up", Detail: []byte(`{"delivery":"d-1"}`),
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -176,11 +219,12 @@ func (f *formation) Records(ctx context.Context, _ uint64, sink func(control.Rec
 	return ctx.Err()
 }
 
-// routes: / tells the process number, /env the environment, /log writes a line
+// routes: / tells the process number, /dir the version's directory, /env the environment, /log writes a line
 // to both logs, /exit ends the process without a word to the supervisor.
 func (f *formation) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strconv.Itoa(os.Getpid())) })
+	mux.HandleFunc("/dir", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, filepath.Base(f.dir)) })
 	mux.HandleFunc("/env", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Join(os.Environ(), "\n")) })
 	mux.HandleFunc("/log", func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(f.in.Log, "out "+r.URL.RawQuery)

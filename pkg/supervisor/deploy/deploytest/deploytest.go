@@ -146,7 +146,7 @@ func (r *Rig) end(t testing.TB, how func()) {
 }
 
 // Files are a formation that loads. extra (may be nil) adds or replaces files;
-// "behave" scripts the child: crash, secrets, wait or linger.
+// "behave" scripts the child: crash, never, secrets, wait, linger, ….
 func Files(id string, extra map[string]string) map[string]string {
 	files := map[string]string{
 		"formation.afs": fmt.Sprintf(
@@ -193,6 +193,34 @@ func (r *Rig) DeployBundle(t testing.TB, req deploy.Request, body []byte, sink d
 	defer b.Discard()
 	req.Bundle = b
 	return r.Service.Deploy(t.Context(), req, sink)
+}
+
+// Update receives and updates to a bundle of Files(id, extra).
+func (r *Rig) Update(t testing.TB, id string, extra map[string]string) (deploy.Updated, error) {
+	t.Helper()
+	return r.UpdateBundle(t, deploy.UpdateRequest{ID: id}, Bundle(t, id, Files(id, extra)), nil)
+}
+
+// UpdateBundle receives body and updates to it.
+func (r *Rig) UpdateBundle(t testing.TB, req deploy.UpdateRequest, body []byte, sink deploy.Sink) (deploy.Updated, error) {
+	t.Helper()
+	b, err := r.Service.Receive(t.Context(), bytes.NewReader(body))
+	if err != nil {
+		return deploy.Updated{}, err
+	}
+	defer b.Discard()
+	req.Bundle = b
+	return r.Service.Update(t.Context(), req, sink)
+}
+
+// MustUpdate fails the test when the update fails.
+func (r *Rig) MustUpdate(t testing.TB, id string, extra map[string]string) deploy.Updated {
+	t.Helper()
+	u, err := r.Update(t, id, extra)
+	if err != nil {
+		t.Fatalf("update %s: %v", id, err)
+	}
+	return u
 }
 
 // MustDeploy fails the test when the deploy fails.
