@@ -59,7 +59,7 @@ var floors = []floor{
 		"pkg/supervisor/deploy",
 		[]string{
 			"pkg/archive", "pkg/manifest", "pkg/control", "pkg/secretfile", "pkg/supervisor/ports",
-			"pkg/supervisor/draft", "pkg/supervisor/logs", "pkg/supervisor/registry", "pkg/supervisor/process", "pkg/supervisor/proxy",
+			"pkg/supervisor/draft", "pkg/supervisor/logs", "pkg/supervisor/limits", "pkg/supervisor/registry", "pkg/supervisor/process", "pkg/supervisor/proxy",
 		},
 		"the use cases sit over the adapters, which do not know each other",
 	},
