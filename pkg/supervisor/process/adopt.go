@@ -36,8 +36,13 @@ func (m *Manager) find(ctx context.Context, spec Spec) (*child, error) {
 	for _, c := range serving {
 		if found == nil && c.rec.runsIn(spec.Dir) && m.serveOn(ctx, c) {
 			found = c
+		}
+	}
+	for _, c := range serving {
+		if c == found {
 			continue
 		}
+		m.pause(ctx, c) // not two at once
 		m.log.Info().Str("launch", c.rec.LaunchID).Int("pid", c.rec.PID).Str("dir", c.rec.Dir).
 			Msg("a child that is not the current one finishes its work and ends")
 		m.setAside(ctx, c)

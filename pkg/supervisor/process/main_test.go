@@ -77,10 +77,12 @@ type formation struct {
 	in      *control.Inherited
 	started time.Time
 	state   string
+	dir     string
 	fence   []string
 	serving atomic.Bool
 	frozen  atomic.Bool // health is answered, but the heartbeat stands still
 	mute    atomic.Bool // health is not answered
+	unwell  atomic.Bool // health says that it is not ready
 	beats   atomic.Uint64
 
 	mu       sync.Mutex   // guards http: a signal drains on another goroutine than Serve's
@@ -91,10 +93,12 @@ type formation struct {
 	dead     []string // launches that Fence named
 }
 
-// marked tells whether the test has put a marker file into the state directory.
+// marked tells whether the test has put a marker file into the state directory,
+// or into the version's.
 func (f *formation) marked(name string) bool {
 	_, err := os.Stat(filepath.Join(f.state, name))
-	return err == nil
+	_, err2 := os.Stat(filepath.Join(f.dir, name))
+	return err == nil || err2 == nil
 }
 
 func (f *formation) Hello(_ context.Context, req control.HelloRequest) (control.Hello, error) {
@@ -108,7 +112,7 @@ func (f *formation) Hello(_ context.Context, req control.HelloRequest) (control.
 }
 
 func (f *formation) Load(ctx context.Context, req control.LoadRequest, progress func(string)) (control.Loaded, error) {
-	f.state, f.fence = req.StateDir, req.Fence
+	f.state, f.dir, f.fence = req.StateDir, req.Dir, req.Fence
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	switch {
@@ -189,6 +193,9 @@ func (f *formation) Health(ctx context.Context) (control.Health, error) {
 	if !f.frozen.Load() {
 		f.beats.Add(1)
 	}
+	if f.unwell.Load() {
+		return control.Health{Message: "the disk is full", Heartbeat: f.beats.Load()}, nil
+	}
 	return control.Health{Ready: true, Serving: f.serving.Load(), Heartbeat: f.beats.Load()}, nil
 }
 
@@ -206,12 +213,23 @@ func (f *formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 		}
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	server, listener := f.http, f.listener
 	f.drained = true
-	if f.http == nil {
+	f.mu.Unlock()
+	if server == nil {
 		return control.Drained{}, nil
 	}
-	return control.Drained{}, f.http.Shutdown(ctx)
+	_ = listener.Close()
+	duck := time.NewTimer(req.LameDuck)
+	defer duck.Stop()
+	select {
+	case <-duck.C:
+	case <-ctx.Done():
+		return control.Drained{}, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
+	defer cancel()
+	return control.Drained{}, server.Shutdown(ctx)
 }
 
 func (f *formation) Stop(context.Context) error { return nil }
@@ -233,6 +251,21 @@ func (f *formation) routes() http.Handler {
 	mux.HandleFunc("/fence", func(w http.ResponseWriter, _ *http.Request) { say(w, "%s", strings.Join(f.fence, " ")) })
 	mux.HandleFunc("/freeze", func(http.ResponseWriter, *http.Request) { f.frozen.Store(true) })
 	mux.HandleFunc("/mute", func(http.ResponseWriter, *http.Request) { f.mute.Store(true) })
+	mux.HandleFunc("/unwell", func(http.ResponseWriter, *http.Request) { f.unwell.Store(true) })
+	mux.HandleFunc("/dir", func(w http.ResponseWriter, _ *http.Request) { say(w, "%s", f.dir) })
+	mux.HandleFunc("/dead", func(w http.ResponseWriter, _ *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		say(w, "%s", strings.Join(f.dead, " "))
+	})
+	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+		for f.marked("hold") && r.Context().Err() == nil {
+			say(w, ".")
+			_ = http.NewResponseController(w).Flush()
+			<-time.After(10 * time.Millisecond)
+		}
+		say(w, "end")
+	})
 	mux.HandleFunc("/flags", func(w http.ResponseWriter, _ *http.Request) {
 		flags, err := unix.FcntlInt(control.FDListener, unix.F_GETFL, 0)
 		cloexec, err2 := unix.FcntlInt(control.FDListener, unix.F_GETFD, 0)

@@ -123,7 +123,8 @@ func (f *fixture) start() *process.Manager {
 // mark and unmark change the child's behaviour through a marker file.
 func (f *fixture) mark(name string) {
 	f.t.Helper()
-	if err := os.WriteFile(filepath.Join(f.home, name), nil, 0o600); err != nil {
+	path := filepath.Join(f.home, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
 		f.t.Fatal(err)
 	}
 }

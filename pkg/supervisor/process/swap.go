@@ -63,10 +63,10 @@ func (s *swap) change() error {
 	s.began = c.serving
 	m.serving(c)
 	s.next = m.attend(s.ep.ctx, c)
-	m.notify(Event{Kind: EventRunning})
 	if s.old != nil {
 		m.pause(s.u.ctx, s.old.c)
 	}
+	m.notify(Event{Kind: EventRunning})
 	return nil
 }
 
@@ -83,8 +83,8 @@ func (s *swap) probation() error {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.u.ctx)
-	verdict := make(chan error, 1)
-	go func() { verdict <- s.m.examine(ctx, s.next.c, s.u.o.Probation) }()
+	verdict, c := make(chan error, 1), s.next.c
+	go func() { verdict <- s.m.examine(ctx, c, s.u.o.Probation) }()
 	defer func() {
 		cancel()
 		<-verdict
@@ -126,7 +126,7 @@ func (m *Manager) examine(ctx context.Context, c *child, d time.Duration) error 
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, control.ErrNoAnswer):
+		case errors.Is(err, control.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded):
 			return &unwell{hangs: true, why: fmt.Sprintf("it did not answer for %s", m.cfg.HealthTimeout)}
 		case err != nil:
 			return &unwell{why: "it does not tell its health: " + err.Error()}
@@ -237,6 +237,8 @@ func (s *swap) back(err error) {
 		m.serving(s.old.c)
 		if died {
 			m.set(func(snap *Snapshot) { snap.LastExit = &failed })
+		} else {
+			m.pause(s.ep.ctx, s.next.c)
 		}
 		m.notify(Event{Kind: EventRolledBack, Exit: failed})
 	} else {
