@@ -140,7 +140,8 @@ func (s *Service) CancelUpdate(ctx context.Context, id string) (port int, status
 	if err != nil {
 		return 0, "", err
 	}
-	c := f.cancelChange(fault.Errorf(fault.Conflict, "DeployConflict", "The change of formation '%s' was cancelled; the version from before goes on", id))
+	cause := fault.Errorf(fault.Conflict, "DeployConflict", "The update of formation '%s' was cancelled; its version is the one from before", id)
+	c := f.cancelChange(cause)
 	if c == nil {
 		return 0, "", f.errNothingToCancel()
 	}

@@ -22,7 +22,7 @@ func (s *Service) Exits(ctx context.Context, id string) ([]registry.Exit, error)
 // exactly one of these kinds.
 func (s *Service) noteExit(ctx context.Context, f *formation, e process.Event) {
 	switch e.Kind {
-	case process.EventRestarting, process.EventCrashed, process.EventStopped:
+	case process.EventRestarting, process.EventCrashed, process.EventStopped, process.EventRolledBack:
 	default:
 		return
 	}

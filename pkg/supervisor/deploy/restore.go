@@ -102,7 +102,7 @@ func (s *Service) restoreOne(ctx context.Context, f *formation, row registry.For
 		}
 		return false
 	}
-	if err := s.sweepVersions(ctx, f.id); err != nil {
+	if err := s.sweepVersions(ctx, f); err != nil {
 		log.Error().Err(err).Msg("what an update left is not removed")
 	}
 	switch {

@@ -81,7 +81,7 @@ type Service struct {
 	now func() time.Time
 
 	launches  sync.WaitGroup // of Restore, which go on after it returned
-	followers sync.WaitGroup // of the children's records
+	followers sync.WaitGroup // of the children's records, and of what goes on beside them
 
 	mu    sync.Mutex // guards what follows; never held while waiting
 	fleet map[string]*formation
@@ -209,9 +209,7 @@ func (s *Service) operate(ctx context.Context, id string) (f *formation, done fu
 	if err := f.lock(ctx); err != nil {
 		return nil, nil, err
 	}
-	s.mu.Lock()
-	down := s.down
-	s.mu.Unlock()
+	down := s.goingDown()
 	f.mu.Lock()
 	gone := f.gone
 	f.mu.Unlock()
@@ -224,6 +222,13 @@ func (s *Service) operate(ctx context.Context, id string) (f *formation, done fu
 		return nil, nil, errShuttingDown()
 	}
 	return f, func() { <-f.ops }, nil
+}
+
+// goingDown tells that no further operation begins.
+func (s *Service) goingDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
 }
 
 // setComing says whether a launch is about to come without an operator's call.

@@ -207,9 +207,7 @@ func (u *updating) takeOver(ctx context.Context) error {
 		return err
 	}
 	spec.NotReady = fault.Invalid // an update that is not ready is the bundle's fault: 400
-	if u.checked.manifest.Init != "" && !u.version.InitDone {
-		spec.Init, spec.InitTimeout = u.checked.manifest.Init, u.s.cfg.InitTimeout
-	}
+	spec.Init, spec.InitTimeout = u.checked.manifest.Init, u.s.cfg.InitTimeout
 	return u.s.handOver(ctx, handover{
 		f: u.f, t: u.t, spec: spec, spawning: StageSpawningStaging, stopping: StageStoppingOld, version: u.version,
 	})

@@ -63,15 +63,37 @@ func (s *Service) drop(ctx context.Context, id string, versions []registry.Versi
 }
 
 // sweepVersions removes what an update that died with an earlier supervisor
-// left: its row, and the directories that no row names. No process may run in
-// them any more.
-func (s *Service) sweepVersions(ctx context.Context, id string) error {
-	if _, err := s.cfg.Registry.DropStaged(ctx, id); err != nil {
+// left: its row and, as soon as no process runs there any more, the directories
+// that no row names. The caller holds f's operation.
+func (s *Service) sweepVersions(ctx context.Context, f *formation) error {
+	if _, err := s.cfg.Registry.DropStaged(ctx, f.id); err != nil {
 		return err
 	}
+	dirs, err := s.unnamed(ctx, f.id)
+	if err != nil || len(dirs) == 0 || !s.mayFollow() {
+		return err
+	}
+	go func() {
+		defer s.followers.Done()
+		if f.mgr.Settled(ctx) != nil || s.goingDown() {
+			return // the next start sees what lives then
+		}
+		for _, dir := range dirs {
+			s.log.Info().Str("formation", f.id).Str("dir", dir).Msg("removing the files of a version that is not kept")
+			if err := s.cfg.Dirs.discardVersion(f.id, dir); err != nil {
+				s.log.Error().Err(err).Str("formation", f.id).Msg("the files of a version are not removed")
+			}
+		}
+	}()
+	return nil
+}
+
+// unnamed lists the version directories that no row names. Their names are never
+// used again.
+func (s *Service) unnamed(ctx context.Context, id string) ([]string, error) {
 	all, err := s.cfg.Registry.Versions(ctx, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	named := make(map[string]bool, len(all))
 	for _, v := range all {
@@ -79,16 +101,15 @@ func (s *Service) sweepVersions(ctx context.Context, id string) error {
 	}
 	entries, err := os.ReadDir(filepath.Join(s.cfg.Dirs.formation(id), versionsDir))
 	if err != nil {
-		return ignoreMissing(err)
+		return nil, ignoreMissing(err)
 	}
-	var errs []error
+	var dirs []string
 	for _, e := range entries {
 		if dir := path.Join(versionsDir, e.Name()); !named[dir] {
-			s.log.Info().Str("formation", id).Str("dir", dir).Msg("removing the files of a version that is not kept")
-			errs = append(errs, s.cfg.Dirs.discardVersion(id, dir))
+			dirs = append(dirs, dir)
 		}
 	}
-	return errors.Join(errs...)
+	return dirs, nil
 }
 
 // discardVersion removes a version's directory; it vanishes by one rename first.

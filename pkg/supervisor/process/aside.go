@@ -59,6 +59,11 @@ func (m *Manager) asideNow() []*aside {
 	return append([]*aside(nil), m.asides...)
 }
 
+// Settled waits until no replaced child is ending any more: until then a child
+// may run in the directory of a version that is not the current one. After Close
+// it returns at once, and such children may live on.
+func (m *Manager) Settled(ctx context.Context) error { return m.awaitAsides(ctx) }
+
 // awaitAsides waits until no child is ending any more.
 func (m *Manager) awaitAsides(ctx context.Context) error {
 	for _, a := range m.asideNow() {

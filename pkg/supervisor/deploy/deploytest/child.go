@@ -32,6 +32,9 @@ func Main(m *testing.M, verify func(*testing.M)) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(childMain())
 	}
+	if home := os.Getenv(supervisorEnv); home != "" {
+		os.Exit(supervisorMain(home))
+	}
 	verify(m)
 }
 

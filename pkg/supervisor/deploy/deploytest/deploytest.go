@@ -71,7 +71,11 @@ func (r *Rig) Start(t testing.TB, change func(*deploy.Config)) {
 	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + 9}); err != nil {
 		t.Fatal(err)
 	}
-	r.Config = r.config(t)
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Config = r.config(binary, zerolog.New(zerolog.NewTestWriter(t)))
 	if change != nil {
 		change(&r.Config)
 	}
@@ -86,15 +90,10 @@ func (r *Rig) Start(t testing.TB, change func(*deploy.Config)) {
 	}
 }
 
-func (r *Rig) config(t testing.TB) deploy.Config {
-	t.Helper()
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+func (r *Rig) config(binary string, log zerolog.Logger) deploy.Config {
 	at := func(name string) string { return filepath.Join(r.Home, name) }
 	return deploy.Config{
-		Log: zerolog.New(zerolog.NewTestWriter(t)), Registry: r.Registry, Ports: r.Ports,
+		Log: log, Registry: r.Registry, Ports: r.Ports,
 		Dirs: deploy.Dirs{
 			Formations: at("formations"), Logs: at("logs"), Run: at("run"), Tmp: at("tmp"), Cache: at("cache"), Keys: at("keys"),
 		},
