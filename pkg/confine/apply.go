@@ -31,6 +31,9 @@ func (s *Spec) Apply() error {
 	if err := s.becomeUser(); err != nil {
 		return err
 	}
+	if err := s.dropCapabilities(); err != nil {
+		return err
+	}
 	if s.NoNewPrivs || rules.on() {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("set no_new_privs: %w", err)
@@ -116,6 +119,33 @@ func (s *Spec) checkUser() error {
 	}
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 0, 0, 0); errno == 0 {
 		return errors.New("become user " + strconv.Itoa(s.UID) + ": the way back to root is still open")
+	}
+	return nil
+}
+
+// dropCapabilities empties all sets of the calling thread. With no_new_privs an
+// execution by root fills none of them again.
+func (s *Spec) dropCapabilities() error {
+	if !s.NoCapabilities {
+		return nil
+	}
+	const lastPossible = 63
+	for c := uintptr(0); c <= lastPossible; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
+			break // the kernel knows no more of them, or the bounds are not ours to set
+		}
+		if err != nil {
+			return fmt.Errorf("bound the capabilities: %w", err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("clear the ambient capabilities: %w", err)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("drop the capabilities: %w", err)
 	}
 	return nil
 }

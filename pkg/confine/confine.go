@@ -55,6 +55,9 @@ type Spec struct {
 	Sockets   []string `json:"sockets,omitempty"`
 	// NoNewPrivs takes the effect from set-user-id programs. Landlock implies it.
 	NoNewPrivs bool `json:"no_new_privs,omitempty"`
+	// NoCapabilities gives up every capability, which a process that stays root
+	// would keep: among them to look into the memory of all others.
+	NoCapabilities bool `json:"no_capabilities,omitempty"`
 	// Cgroups are directories of cgroups to join, one per hierarchy.
 	Cgroups []string `json:"cgroups,omitempty"`
 	// Memory is the limit to tell the program in EnvMemory, in bytes; 0 is none.

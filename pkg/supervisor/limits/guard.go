@@ -186,7 +186,7 @@ func (g *Guard) end() error {
 func (g *Guard) spec(r *run, env []string, initial bool) *confine.Spec {
 	c := g.cfg
 	s := &confine.Spec{
-		UID: -1, GID: -1, NoNewPrivs: true, Memory: c.Limits.Memory,
+		UID: -1, GID: -1, NoNewPrivs: true, NoCapabilities: true, Memory: c.Limits.Memory,
 		Rlimits: map[string]uint64{"core": 0}, // a core holds secrets
 	}
 	if c.Limits.Files > 0 {

@@ -27,7 +27,12 @@ func (g *Guard) prepare(r *run, initial bool) error {
 		return fmt.Errorf("make the temporary directory: %w", err)
 	}
 	if !g.ownUser() {
-		return nil
+		if os.Geteuid() != 0 {
+			return nil
+		}
+		// Without its capabilities root has no right to the files of a user that the
+		// formation had before.
+		return wrap("take the state directory back", ownState(c.StateDir, 0))
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("formation %s is to run as user %d, which takes root (formations.user_range)", c.ID, c.UID)

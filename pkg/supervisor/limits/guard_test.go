@@ -1,0 +1,287 @@
+package limits
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestGuard_AFormationThatAllocatesWithoutEndDiesAloneAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	both(t, memory, func(t *testing.T, root string) {
+		h := newHouse(t, Limits{Memory: 64 << 20})
+		h.CgroupRoot = root
+		other := newHouse(t, Limits{Memory: 64 << 20})
+		other.CgroupRoot = root
+		bystander := start(t, other.guard(t), "wait")
+		bystander.untilOut("ready")
+		p := start(t, h.guard(t), "allocate")
+		p.await()
+		if got, want := p.guard.Ended(), "out of memory, limit 64 MiB"; got != want || !p.wasKilled() {
+			t.Errorf("it ended with %v for %q, want %q", p.cmd.ProcessState, got, want)
+		}
+		if !living(bystander.cmd.Process.Pid) {
+			t.Error("another formation died as well")
+		}
+	})
+}
+
+func TestGuard_WatcherCountsTheMemoryOfTools(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, Limits{Memory: 64 << 20})
+	h.CgroupRoot = "none"
+	p := start(t, h.guard(t), "allocate-in-tools")
+	p.await()
+	if got := p.guard.Ended(); got != "out of memory, limit 64 MiB" {
+		t.Errorf("ended for %q", got)
+	}
+	if left := h.processes(); len(left) != 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+// processes are those that were started in this house.
+func (h house) processes() []int {
+	var found []int
+	for _, pid := range allPids() {
+		if tmpOf(pid, h.RunDir) != "" && living(pid) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+func TestGuard_AForkBombStaysInsideAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	needCgroup(t, pids)
+	h := newHouse(t, Limits{Pids: 40})
+	// Bounded, should the limit not hold; every process forks on.
+	script := `trap "" TERM; n=0; while [ $n -lt 300 ]; do (setsid sleep 30 & sleep 30) 2>/dev/null & n=$((n+1)); done; echo done; wait`
+	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", script)) //nolint:noctx // ended by the test
+	p.await()                                                         // the shell gives up when it is refused a process
+	if n := len(h.processes()); n > 40 || n < 20 {
+		t.Errorf("there are %d processes, limit 40", n)
+	}
+	if got := p.guard.Ended(); got != "too many processes, limit 40" {
+		t.Errorf("ended for %q", got)
+	}
+	if left := h.processes(); len(left) != 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+func TestGuard_WatcherEndsAForkBomb(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, Limits{Pids: 40})
+	h.CgroupRoot = "none"
+	script := `n=0; while [ $n -lt 100 ]; do (setsid sleep 30 & sleep 30) & n=$((n+1)); done; wait`
+	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", script)) //nolint:noctx // ended by the test
+	p.await()
+	if got := p.guard.Ended(); got != "too many processes, limit 40" {
+		t.Errorf("ended for %q: %s", got, p.wrote())
+	}
+	if left := h.processes(); len(left) != 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+func TestGuard_HoldsTheNumberOfOpenFiles(t *testing.T) {
+	t.Parallel()
+	p := start(t, newHouse(t, Limits{Files: 100}).guard(t), "open")
+	p.await()
+	n, err := strconv.Atoi(strings.TrimSpace(p.wrote()))
+	if err != nil || n < 50 || n >= 100 {
+		t.Errorf("it opened %d files (%v), limit 100: %s", n, err, p.wrote())
+	}
+	if got := p.guard.Ended(); got != "" {
+		t.Errorf("ended for %q", got)
+	}
+}
+
+func TestGuard_HoldsTheShareOfTheProcessors(t *testing.T) {
+	t.Parallel()
+	needCgroup(t, cpu)
+	p := start(t, newHouse(t, Limits{CPU: 0.2}).guard(t), "spin")
+	group := p.guard.run.group
+	throttled := filepath.Join(group.dir[cpu].path, "cpu.stat")
+	until(t, "it was held back", func() bool { return counter(throttled, "nr_throttled") > 2 })
+	p.await()
+	used := p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+	if used > 600*time.Millisecond {
+		t.Errorf("it used %v of a second, the limit is a fifth", used)
+	}
+}
+
+func TestGuard_EndsAFormationOverItsDiskAndRefusesToLaunchIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, Limits{Disk: 2 << 20})
+	h.DiskEvery = 20 * time.Millisecond
+	g := h.guard(t)
+	script := `i=0; while [ $i -lt 8 ]; do head -c 500000 /dev/zero >` + h.StateDir + `/$i; i=$((i+1)); done; sleep 60`
+	p := launch(t, g, exec.Command("/bin/sh", "-c", script)) //nolint:noctx // ended by the test
+	p.await()
+	if got := g.Ended(); !strings.HasPrefix(got, "disk use ") || !strings.HasSuffix(got, ", limit 2 MiB") {
+		t.Errorf("ended for %q: %s", got, p.wrote())
+	}
+	err := g.Command(exec.Command("/bin/true")) //nolint:noctx // never started
+	if err == nil || !strings.Contains(err.Error(), "limit 2 MiB") {
+		t.Errorf("launched again: %v", err)
+	}
+	for i := range 4 {
+		if err := os.Remove(filepath.Join(h.StateDir, strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Command(exec.Command("/bin/true")); err != nil { //nolint:noctx // never started
+		t.Errorf("not launched although there is room again: %v", err)
+	}
+	g.Ended()
+}
+
+func TestGuard_NoFileOutgrowsTheDiskLimit(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, Limits{Disk: 2 << 20})
+	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", `head -c 9000000 /dev/zero >$TMPDIR/large`)) //nolint:noctx // ended by the test
+	p.await()
+	if p.cmd.ProcessState.Success() {
+		t.Error("it was written")
+	}
+}
+
+func TestGuard_ANormalEndHasNoReasonAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	both(t, memory, func(t *testing.T, root string) {
+		h := newHouse(t, Limits{Memory: 128 << 20, Pids: 100, CPU: 1, Files: 100, Disk: 1 << 30})
+		h.CgroupRoot = root
+		g := h.guard(t)
+		for range 3 { // one process after the other
+			p := start(t, g, "wait")
+			p.untilOut("ready")
+			dirs := []string{g.run.tmp}
+			if g.run.group != nil {
+				dirs = append(dirs, g.run.group.dirs()...)
+			}
+			p.in.Close()
+			p.await()
+			if got := g.Ended(); got != "" || !p.cmd.ProcessState.Success() {
+				t.Errorf("%v for %q", p.cmd.ProcessState, got)
+			}
+			for _, dir := range dirs {
+				if exists(dir) {
+					t.Errorf("%s is left", dir)
+				}
+			}
+		}
+	})
+}
+
+func TestGuard_KillsWhatAProcessLeavesInItsCgroup(t *testing.T) {
+	t.Parallel()
+	needCgroup(t, pids)
+	h := newHouse(t, Limits{})
+	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", `setsid sleep 60 >/dev/null 2>&1 & exit 0`)) //nolint:noctx // ended by the test
+	p.await()
+	until(t, "it left a process", func() bool { return len(h.processes()) == 1 })
+	p.guard.Ended()
+	if left := h.processes(); len(left) != 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+func TestGuard_FreesEverythingOfACommandThatNeverStarts(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, Limits{Memory: 64 << 20})
+	g := h.guard(t)
+	if err := g.Command(exec.Command("/bin/true")); err != nil { //nolint:noctx // never started
+		t.Fatal(err)
+	}
+	r := g.run
+	if got := g.Ended(); got != "" {
+		t.Errorf("ended for %q", got)
+	}
+	if exists(r.tmp) || r.group != nil && exists(r.group.dirs()[0]) {
+		t.Error("something is left")
+	}
+	if got := g.Ended(); got != "" {
+		t.Errorf("a second end has reason %q", got)
+	}
+}
+
+func TestGuard_HoldsTheLimitsOfAnAdoptedProcess(t *testing.T) {
+	t.Parallel()
+	both(t, memory, func(t *testing.T, root string) {
+		h := newHouse(t, Limits{Memory: 64 << 20})
+		h.CgroupRoot = root
+		first := h.guard(t)
+		p := launch(t, first, exec.Command("/bin/sh", "-c", "read line; exec "+h.Stage+" child allocate")) //nolint:noctx // ended by the test
+		until(t, "it is past the stage", func() bool {
+			return tmpOf(p.cmd.Process.Pid, h.RunDir) != "" && environ(p.cmd.Process.Pid, "SVC_CONFINE") == ""
+		})
+		tmp := first.run.tmp
+		first.Detach()
+
+		second := h.guard(t)
+		second.Started(p.cmd.Process.Pid, p.kill)
+		if second.run.tmp != tmp {
+			t.Errorf("its temporary directory is %q, was %q", second.run.tmp, tmp)
+		}
+		if (second.run.group != nil) != (root == "") {
+			t.Errorf("its cgroup is %+v", second.run.group)
+		}
+		if _, err := p.in.Write([]byte("go\n")); err != nil {
+			t.Fatal(err)
+		}
+		p.await()
+		if got := second.Ended(); got != "out of memory, limit 64 MiB" {
+			t.Errorf("ended for %q", got)
+		}
+		if exists(tmp) {
+			t.Error("its temporary directory is left")
+		}
+	})
+}
+
+func TestGuard_SweepsTemporaryDirectoriesOfTheDeadOnly(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, Limits{})
+	living := start(t, h.guard(t), "wait")
+	living.untilOut("ready")
+	kept := living.guard.run.tmp
+	stale := filepath.Join(h.RunDir, tmpPrefix+"dead")
+	if err := os.MkdirAll(filepath.Join(stale, "closed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(stale, "closed"), 0); err != nil {
+		t.Fatal(err)
+	}
+	other := start(t, h.guard(t), "wait") // as in an update
+	other.untilOut("ready")
+	if exists(stale) {
+		t.Error("the directory of a dead process is left")
+	}
+	if !exists(kept) {
+		t.Error("the directory of a living process was removed")
+	}
+}
+
+func TestNewGuard_RefusesWhatCannotBeGuarded(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*GuardConfig){
+		"relative state":   func(c *GuardConfig) { c.StateDir = "state" },
+		"no run directory": func(c *GuardConfig) { c.RunDir = "" },
+		"no stage":         func(c *GuardConfig) { c.Stage = "" },
+		"no id":            func(c *GuardConfig) { c.ID = "" },
+		"id with a path":   func(c *GuardConfig) { c.ID = "../other" },
+		"little memory":    func(c *GuardConfig) { c.Limits.Memory = 1 << 20 },
+	} {
+		h := newHouse(t, Limits{})
+		change(&h.GuardConfig)
+		if _, err := NewGuard(h.GuardConfig); err == nil {
+			t.Errorf("%s: made", name)
+		}
+	}
+}
