@@ -21,6 +21,8 @@ type InitOptions struct {
 	Host string
 	// Port of the management API; 0 means 7890.
 	Port int
+	// Name begins the server_id; "" means the name of the host.
+	Name string
 }
 
 // InitResult tells what Init made or found.
@@ -86,7 +88,10 @@ func initialConfig(opts InitOptions) string {
 	if opts.Port == 0 {
 		opts.Port = 7890
 	}
-	name, _ := os.Hostname() // without one the id is random alone
+	name := opts.Name
+	if name == "" {
+		name, _ = os.Hostname() // without one the id is random alone
+	}
 	return fmt.Sprintf(`# Settings of the supervisor. Whole numbers are seconds; "30s" and "5m" work too.
 # A change of auth.keys takes effect at once, any other at the next start.
 server_id: %s

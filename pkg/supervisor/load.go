@@ -25,9 +25,9 @@ const configName = "config.yaml"
 // defaultLimits is the key of the limits for formations that are not named.
 const defaultLimits = "default"
 
-// maxHome is the longest home directory, in bytes: a child's control socket
+// MaxHome is the longest home directory, in bytes: a child's control socket
 // lies in <home>/run/<8 hex>.
-const maxHome = process.MaxRunDir - len("/run/12345678")
+const MaxHome = process.MaxRunDir - len("/run/12345678")
 
 // LoadConfig reads home/config.yaml, then lets the environment (SVC_HOST,
 // SVC_PORT, SVC_AUTH_ENABLED, SVC_LOG_LEVEL, through getenv, which may be nil)
@@ -84,9 +84,9 @@ func checkHome(home string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("resolve home directory: %w", err)
 	}
-	if len(abs) > maxHome {
+	if len(abs) > MaxHome {
 		return "", fault.Errorf(fault.Invalid, "ConfigError",
-			"the home directory %s has a path of %d bytes; at most %d leave room for the sockets below it", abs, len(abs), maxHome)
+			"the home directory %s has a path of %d bytes; at most %d leave room for the sockets below it", abs, len(abs), MaxHome)
 	}
 	return abs, nil
 }
@@ -243,6 +243,18 @@ func (s *settings) checkLimits(f *FormationSettings) {
 		if err := l.limits().Check(); err != nil {
 			s.wrong(key, "%s", err)
 		}
+	}
+	for key, paths := range map[string][]string{
+		"formations.readable_paths": f.Readable, "formations.writable_paths": f.Writable,
+	} {
+		for i, path := range paths {
+			if !filepath.IsAbs(path) {
+				s.wrong(fmt.Sprintf("%s[%d]", key, i), "want an absolute path, not %q", path)
+			}
+		}
+	}
+	if root := f.CgroupRoot; root != "" && root != "none" && !filepath.IsAbs(root) {
+		s.wrong("formations.cgroup_root", "want an absolute path, or none, not %q", root)
 	}
 	for key, n := range map[string]size{"formations.default_memory": f.DefaultMemory, "formations.max_memory": f.MaxMemory} {
 		if err := (limits.Limits{Memory: int64(n)}).Check(); err != nil {
