@@ -46,13 +46,11 @@ type Spec struct {
 	// Rlimits are soft and hard limits at once, by name: "nofile", "core",
 	// "nproc", "fsize". Limits that are lower already stay.
 	Rlimits map[string]uint64 `json:"rlimits,omitempty"`
-	// ReadOnly, ReadWrite and Sockets are files and directories that Landlock
-	// leaves open, absolute: to be read and executed; to be changed in every way
-	// as well; to be read, with sockets made and files removed. What does not exist
-	// is passed over. All empty is no Landlock.
+	// ReadOnly and ReadWrite are files and directories that Landlock leaves open,
+	// absolute: to be read and executed, and to be changed in every way as well.
+	// What does not exist is passed over. Both empty is no Landlock.
 	ReadOnly  []string `json:"read_only,omitempty"`
 	ReadWrite []string `json:"read_write,omitempty"`
-	Sockets   []string `json:"sockets,omitempty"`
 	// NoNewPrivs takes the effect from set-user-id programs. Landlock implies it.
 	NoNewPrivs bool `json:"no_new_privs,omitempty"`
 	// NoCapabilities gives up every capability, which a process that stays root
@@ -114,7 +112,7 @@ func (s *Spec) check() error {
 			return fmt.Errorf("unknown rlimit %q", name)
 		}
 	}
-	for _, paths := range [][]string{s.ReadOnly, s.ReadWrite, s.Sockets, s.Cgroups} {
+	for _, paths := range [][]string{s.ReadOnly, s.ReadWrite, s.Cgroups} {
 		for _, path := range paths {
 			if !strings.HasPrefix(path, "/") || strings.ContainsRune(path, 0) {
 				return fmt.Errorf("%q is no absolute path", path)

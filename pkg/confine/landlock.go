@@ -14,8 +14,6 @@ import (
 const (
 	rightsRead = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSReadDir
 
-	rightsSockets = ll.AccessFSReadFile | ll.AccessFSReadDir | ll.AccessFSMakeSock | ll.AccessFSRemoveFile
-
 	rightsWrite = rightsRead | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSRefer |
 		ll.AccessFSMakeReg | ll.AccessFSMakeDir | ll.AccessFSMakeSym | ll.AccessFSMakeSock | ll.AccessFSMakeFifo |
 		ll.AccessFSRemoveFile | ll.AccessFSRemoveDir
@@ -69,7 +67,7 @@ type ruleset struct{ fd int }
 // other; here one thread goes under, and then executes.
 func (s *Spec) landlock() (*ruleset, error) {
 	version := LandlockVersion()
-	if version < 1 || len(s.ReadOnly)+len(s.ReadWrite)+len(s.Sockets) == 0 {
+	if version < 1 || len(s.ReadOnly)+len(s.ReadWrite) == 0 {
 		return nil, nil //nolint:nilnil // no ruleset is a ruleset that forbids nothing
 	}
 	rights := handled(version)
@@ -81,7 +79,7 @@ func (s *Spec) landlock() (*ruleset, error) {
 	for _, part := range []struct {
 		paths  []string
 		rights uint64
-	}{{s.ReadOnly, rightsRead}, {s.ReadWrite, rightsWrite}, {s.Sockets, rightsSockets}} {
+	}{{s.ReadOnly, rightsRead}, {s.ReadWrite, rightsWrite}} {
 		for _, path := range part.paths {
 			if err := r.allow(path, part.rights&rights); err != nil {
 				r.close()

@@ -20,7 +20,7 @@ type GuardConfig struct {
 	ID     string
 	Limits Limits
 	// StateDir is the formation's to write. VersionDir is its to read, and the init
-	// command's to write. RunDir takes sockets. CacheDir is read by all formations;
+	// command's to write. RunDir takes its sockets and temporary files. CacheDir is read by all formations;
 	// "" is none.
 	StateDir, VersionDir, RunDir, CacheDir string
 	// Home is the directory of the supervisor that holds the others. With a user
@@ -205,7 +205,7 @@ func (g *Guard) spec(r *run, env []string, initial bool) *confine.Spec {
 		s.Cgroups = r.group.dirs()
 	}
 	if !c.NoLandlock {
-		g.openPaths(s, r, env, initial)
+		g.openPaths(s, env, initial)
 	}
 	return s
 }

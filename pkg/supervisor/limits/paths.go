@@ -46,9 +46,9 @@ func certificates() []string {
 	return []string{"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"}
 }
 
-// openPaths writes down what Landlock leaves open to the process of r, whose
-// environment is env.
-func (g *Guard) openPaths(s *confine.Spec, r *run, env []string, initial bool) {
+// openPaths writes down what Landlock leaves open to a process with this
+// environment. In the run directory lies its temporary one, too.
+func (g *Guard) openPaths(s *confine.Spec, env []string, initial bool) {
 	c := g.cfg
 	s.ReadOnly = append(system(), c.Stage, c.VersionDir)
 	if g.wholeEtc() {
@@ -65,12 +65,11 @@ func (g *Guard) openPaths(s *confine.Spec, r *run, env []string, initial bool) {
 		}
 	}
 	s.ReadOnly = append(s.ReadOnly, c.Readable...)
-	s.ReadWrite = append(devices(), c.StateDir, r.tmp)
+	s.ReadWrite = append(devices(), c.StateDir, c.RunDir)
 	if initial {
 		s.ReadWrite = append(s.ReadWrite, c.VersionDir)
 	}
 	s.ReadWrite = append(s.ReadWrite, c.Writable...)
-	s.Sockets = []string{c.RunDir}
 }
 
 // wholeEtc tells whether all of /etc may be open: the file modes keep its secrets
