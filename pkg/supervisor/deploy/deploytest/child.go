@@ -19,6 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/agentformation/service/pkg/confine"
 	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/fault"
 )
@@ -26,9 +27,17 @@ import (
 // childEnv makes a test binary a child instead.
 const childEnv = "DEPLOYTEST_CHILD"
 
-// Main runs verify (goleak.VerifyTestMain, usually), or the child when this
-// process was started as one. TestMain calls it.
+// Main runs verify (goleak.VerifyTestMain, usually), or what this process was
+// started as: the first stage of a guarded child, a child, a supervisor. TestMain
+// calls it.
 func Main(m *testing.M, verify func(*testing.M)) {
+	if _, staged, err := confine.FromEnv(); staged || err != nil {
+		if err == nil {
+			err = confine.Stage(os.Args[1:]) // does not return when it succeeds
+		}
+		fmt.Fprintln(os.Stderr, "stage:", err)
+		os.Exit(3)
+	}
 	if os.Getenv(childEnv) != "" {
 		os.Exit(childMain())
 	}

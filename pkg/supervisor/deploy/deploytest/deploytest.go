@@ -55,6 +55,12 @@ func New(t testing.TB, change func(*deploy.Config)) *Rig {
 			t.Error(err)
 		}
 	})
+	return NewAt(t, home, change)
+}
+
+// NewAt is New on a directory that exists, with a short path.
+func NewAt(t testing.TB, home string, change func(*deploy.Config)) *Rig {
+	t.Helper()
 	r := &Rig{Home: home, First: 10000 + rand.IntN(2000)*10}
 	r.Start(t, change)
 	return r
