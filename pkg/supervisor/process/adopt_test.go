@@ -1,7 +1,6 @@
 package process_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -14,62 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/agentformation/service/pkg/control"
-	"github.com/agentformation/service/pkg/supervisor/ports"
 	"github.com/agentformation/service/pkg/supervisor/process"
 )
-
-// earlierSupervisor is a supervisor that launches the sample in SUPERVISOR_HOME
-// on SUPERVISOR_PORT and then ends without touching it.
-func earlierSupervisor() int {
-	home, port := os.Getenv("SUPERVISOR_HOME"), os.Getenv("SUPERVISOR_PORT")
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	pool, err := ports.New(ports.Config{Host: "127.0.0.1", First: number, Last: number})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	spec := specIn(home, "ok")
-	if spec.Socket, err = pool.Lease("sample"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	m := process.NewManager(process.ManagerConfig{Log: zerolog.New(os.Stderr)})
-	if err := m.Start(context.Background(), spec, nil); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if os.Getenv("SUPERVISOR_END") == "kill" {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	}
-	m.Close()
-	return 0
-}
-
-// inherit runs an earlier supervisor to its end and returns a fixture whose port
-// is reserved, not bound.
-func inherit(t *testing.T, end string) *fixture {
-	t.Helper()
-	f := setup(t, "ok")
-	port := f.spec.Socket.Port()
-	if err := f.spec.Socket.Shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), modeEnv+"=supervisor", "SUPERVISOR_HOME="+f.home,
-		"SUPERVISOR_PORT="+strconv.Itoa(port), "SUPERVISOR_END="+end)
-	out, err := cmd.CombinedOutput()
-	if err != nil && end != "kill" {
-		t.Fatalf("earlier supervisor: %v\n%s", err, out)
-	}
-	return f
-}
 
 func TestAdopt_TakesOverTheChildOfADeadSupervisor(t *testing.T) {
 	t.Parallel()
@@ -105,7 +51,7 @@ func TestAdopt_TakesOverTheChildOfADeadSupervisor(t *testing.T) {
 func (f *fixture) replaceAdopted(m *process.Manager, orphan int) {
 	f.t.Helper()
 	taken := f.spec.Socket.Bound()
-	if !taken && os.Geteuid() == 0 { // the system may forbid it to others
+	if !taken {
 		f.t.Error("the listening socket was not taken back")
 	}
 	load := newLoad(f.spec.Socket.Addr().String(), 4)
@@ -309,5 +255,155 @@ func TestStart_StolenPortIsASpawnErrorThatNamesTheHolder(t *testing.T) {
 	want := fmt.Sprintf("port %d is in use by process %d", f.spec.Socket.Port(), os.Getpid())
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("start: %v, want %q", err, want)
+	}
+}
+
+// cutUpdate runs a supervisor that dies in the middle of an update and returns a
+// fixture with both children's launches: of the old version and of the new one.
+func cutUpdate(t *testing.T, moment string) (f *fixture, old, next record) {
+	t.Helper()
+	f = inherit(t, moment)
+	for _, r := range f.readRecords() {
+		if filepath.Base(r.Dir) == "v1" {
+			old = r
+		} else {
+			next = r
+		}
+	}
+	if old.PID == 0 || next.PID == 0 || !alive(old.PID) || !alive(next.PID) {
+		t.Fatalf("records %+v, want two living children", f.readRecords())
+	}
+	return f, old, next
+}
+
+func TestAdopt_AfterACutUpdateTakesTheCurrentVersionAndRetiresTheOther(t *testing.T) {
+	t.Parallel()
+	for moment, current := range map[string]string{"update": "v1", "updated": "v2"} {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			f, keep, lose := cutUpdate(t, moment)
+			if current == "v2" {
+				keep, lose = lose, keep
+			}
+			load := newLoad(f.spec.Socket.Addr().String(), 4)
+			s := f.open() // on the new one: the old one is paused
+			f.spec = f.version(current, "ok")
+			m := f.manager()
+			if ok, err := m.Adopt(t.Context(), f.spec); err != nil || !ok {
+				t.Fatalf("adopt: %v, %v", ok, err)
+			}
+			if got := m.Snapshot(); got.PID != keep.PID || !got.Adopted {
+				t.Errorf("snapshot %+v, want process %d adopted", got, keep.PID)
+			}
+			if got := f.pid(); got != keep.PID {
+				t.Errorf("answered by %d, want %d", got, keep.PID)
+			}
+			s.finish()
+			awaitGone(t, lose.PID)
+			eventually(t, "the other launch is fenced", func() bool { return f.ask("/dead") == lose.LaunchID })
+			load.answered(t, 20)
+			load.stop()
+			if r, b := load.refused.Load(), load.broken.Load(); r > 0 || b > 0 {
+				t.Errorf("%d connections refused, %d requests cut", r, b)
+			}
+			eventually(t, "its record is removed", func() bool { return len(f.records()) == 1 })
+		})
+	}
+}
+
+func TestAdopt_ChildOfAnotherVersionIsRetiredAndNeverCut(t *testing.T) {
+	t.Parallel()
+	f, old, next := cutUpdate(t, "update")
+	kill(t, next.PID)
+	m := f.manager()
+	f.spec = f.version("v2", "ok")
+	if ok, err := m.Adopt(t.Context(), f.spec); ok || err != nil {
+		t.Fatalf("adopt of another version: %v, %v", ok, err)
+	}
+	if !f.spec.Socket.Bound() {
+		t.Error("the listening socket was not taken from the other version")
+	}
+	if err := m.Start(t.Context(), f.spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	awaitGone(t, old.PID)
+	eventually(t, "the other launch is fenced", func() bool { return f.ask("/dead") == old.LaunchID })
+	if got := f.ask("/fence"); got != next.LaunchID {
+		t.Errorf("the new child fenced %q at its start, want %q", got, next.LaunchID)
+	}
+	f.assertOnlyRecord(m.Snapshot().LaunchID)
+}
+
+func TestAdopt_DrainingChildFinishesAndIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	f := inherit(t, "restart")
+	draining := f.readRecords()[0]
+	m := f.manager()
+	if ok, err := m.Adopt(t.Context(), f.spec); ok || err != nil {
+		t.Fatalf("adopt of a draining child: %v, %v", ok, err)
+	}
+	if err := m.Start(t.Context(), f.spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.pid()
+	awaitGone(t, draining.PID)
+	eventually(t, "the drained launch is fenced, at the start or beside it", func() bool {
+		return f.ask("/fence") == draining.LaunchID || f.ask("/dead") == draining.LaunchID
+	})
+}
+
+func TestAdopt_StopWaitsForTheRetiring(t *testing.T) {
+	t.Parallel()
+	f, old, next := cutUpdate(t, "update")
+	f.open()
+	m := f.manager()
+	if ok, err := m.Adopt(t.Context(), f.version("v1", "ok")); err != nil || !ok {
+		t.Fatalf("adopt: %v, %v", ok, err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- m.Stop(t.Context()) }()
+	awaitGone(t, old.PID)
+	select {
+	case err := <-stopped:
+		t.Fatalf("stop returned %v while a stream was open", err)
+	default:
+	}
+	f.unmark("hold")
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if alive(next.PID) {
+		t.Error("the retired child lives after the stop")
+	}
+}
+
+// TestAdopt_SocketComesBackWithoutTheRightToTrace runs both supervisors and the
+// child, which nobody may trace, as a user without privileges.
+func TestAdopt_SocketComesBackWithoutTheRightToTrace(t *testing.T) {
+	t.Parallel()
+	f := setup(t, "ok")
+	f.unprivileged()
+	f.inherit("close", "SUPERVISOR_MODE=undumpable")
+	if alive := f.pid(); alive == 0 {
+		t.Fatal("no child")
+	}
+	out := f.runToEnd("SUPERVISOR_END=adopt")
+	if !strings.Contains(out, "adopted=true bound=true") {
+		t.Errorf("the second supervisor: %s", out)
+	}
+	kill(t, f.pid())
+}
+
+func TestReexec_KeepsChildrenSocketsAndExitStatus(t *testing.T) {
+	t.Parallel()
+	f := setup(t, "ok")
+	out := f.runToEnd("SUPERVISOR_END=exec")
+	// It became itself again, adopted its child, and killed it with SIGKILL; see
+	// secondLife.
+	if want := "same process=true bound=true adopted=true exit=signal: killed replaced=true refused=0\n"; !strings.HasSuffix(out, want) {
+		t.Errorf("got %s, want %s", out, want)
+	}
+	if !f.refused() {
+		t.Error("the port accepts after the end")
 	}
 }

@@ -17,6 +17,15 @@ var (
 	errAbandon = errors.New("it was given up")
 )
 
+// abandoned is why an operation ends whose ctx has ended: the caller's own fault,
+// when that is the cause.
+func abandoned(ctx context.Context) error {
+	if f, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok {
+		return f
+	}
+	return errAbandon
+}
+
 // episode is one stretch of supervision, from a Start or Adopt to the end of the
 // last child. Its goroutine owns the serving child and, during an update, the
 // one that stands by; others only cancel ctx, offer an update, and wait.
@@ -89,6 +98,9 @@ func interrupted(operation string, err error) error {
 	if l, ok := errors.AsType[*launchError](err); ok {
 		return l.fault
 	}
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f // the caller's own word for the end of its context
+	}
 	return fault.Wrap(fault.Canceled, "", "the "+operation+" was interrupted: "+err.Error(), err)
 }
 
@@ -107,6 +119,7 @@ func (m *Manager) endedBeforeServing(err error) {
 // keepUp watches the serving child, replaces it when it ends, and takes updates,
 // until the episode is ended or the policy gives up.
 func (m *Manager) keepUp(ep *episode, w *watcher) {
+	m.fenceDead(ep.ctx)
 	var exit Exit // why there is no child, when w is nil
 	for {
 		if w == nil {

@@ -28,13 +28,13 @@ func exitOf(c *child, asked string, now time.Time) Exit {
 		e.Reason = "exit status unknown (adopted)"
 	case status.Signaled():
 		e.Signal = status.Signal().String()
-		e.Reason = "signal: " + e.Signal
+		e.Reason = e.plain()
 		if status.Signal() == syscall.SIGKILL && oomKills() > c.oomBefore {
 			e.Reason = "killed, likely out of memory"
 		}
 	default:
 		e.Code = status.ExitStatus()
-		e.Reason = fmt.Sprintf("exit code %d", e.Code)
+		e.Reason = e.plain()
 	}
 	why := c.why.Load()
 	switch {
@@ -47,3 +47,14 @@ func exitOf(c *child, asked string, now time.Time) Exit {
 	}
 	return e
 }
+
+// plain is the reason of an exit about which no more is known than its status.
+func (e Exit) plain() string {
+	if e.Signal != "" {
+		return "signal: " + e.Signal
+	}
+	return fmt.Sprintf("exit code %d", e.Code)
+}
+
+// explained tells whether the reason says more than the status.
+func (e Exit) explained() bool { return e.Reason != e.plain() }

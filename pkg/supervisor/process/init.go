@@ -96,7 +96,7 @@ func (m *Manager) initResult(spec Spec, exit Exit, logs *logFiles) error {
 	switch {
 	case exit.Reason == errInitTime.Error():
 		how = "not finished within " + spec.InitTimeout.String()
-	case exit.Reason == fmt.Sprintf("exit code %d", exit.Code):
+	case exit.Signal == "" && !exit.explained():
 		how = fmt.Sprintf("exit %d", exit.Code)
 	}
 	if len(exit.Stderr) == 0 {

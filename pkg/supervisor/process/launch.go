@@ -86,7 +86,10 @@ func (m *Manager) leave(c *child) {
 		c.stdout.Close()
 	}
 	c.proc.detach()
-	c.unguard()
+	if c.guarded {
+		c.guarded = false
+		c.spec.Guard.Detach()
+	}
 	m.drop(c.rec.LaunchID)
 }
 
@@ -182,7 +185,7 @@ func (m *Manager) prepare(spec Spec) ([]record, error) {
 	if err := os.MkdirAll(spec.RunDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the run directory: %w", err)
 	}
-	if err := os.Chmod(spec.RunDir, 0o700); err != nil { //nolint:gosec // a directory needs its x bit
+	if err := closeRunDir(spec); err != nil {
 		return nil, fmt.Errorf("close the run directory to others: %w", err)
 	}
 	if err := control.EnsureTLS(spec.RunDir); err != nil {
@@ -211,6 +214,23 @@ func (m *Manager) prepare(spec Spec) ([]record, error) {
 		return dead, nil
 	}
 	return dead, sweep(spec.RunDir)
+}
+
+// closeRunDir keeps everybody else out. A guard may have let the child's own
+// user in by its group, and does so again at each launch.
+func closeRunDir(spec Spec) error {
+	info, err := os.Stat(spec.RunDir)
+	if err != nil {
+		return err
+	}
+	open := info.Mode().Perm() & 0o077
+	if spec.Guard != nil {
+		open &= 0o007
+	}
+	if open == 0 {
+		return nil
+	}
+	return os.Chmod(spec.RunDir, 0o700) //nolint:gosec // a directory needs its x bit
 }
 
 // sweep removes what children and supervisors that were killed leave behind:
@@ -287,7 +307,7 @@ func (c *child) limit(cmd *exec.Cmd) error {
 	}
 	c.guarded = true
 	if err := c.spec.Guard.Command(cmd); err != nil {
-		return fmt.Errorf("set limits: %w", err)
+		return fault.Wrap(fault.Failed, "SpawnError", "the formation's process could not be limited: "+err.Error(), err)
 	}
 	return nil
 }

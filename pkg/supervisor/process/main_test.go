@@ -57,6 +57,12 @@ func childMain(mode string) int {
 	if mode == "deaf" {
 		signal.Ignore(syscall.SIGTERM)
 	}
+	if mode == "undumpable" {
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			fmt.Fprintln(os.Stderr, "prctl:", err)
+			return 3
+		}
+	}
 	if mode == "panic-at-start" {
 		for i := range 30 {
 			fmt.Fprintf(os.Stderr, "line %d\n", i)
@@ -192,6 +198,12 @@ func (f *formation) Health(ctx context.Context) (control.Health, error) {
 	}
 	if !f.frozen.Load() {
 		f.beats.Add(1)
+	}
+	f.mu.Lock()
+	drained := f.drained
+	f.mu.Unlock()
+	if drained {
+		return control.Health{Ready: true, Message: "draining", Heartbeat: f.beats.Load()}, nil
 	}
 	if f.unwell.Load() {
 		return control.Health{Message: "the disk is full", Heartbeat: f.beats.Load()}, nil

@@ -125,12 +125,12 @@ func (m *Manager) begin(ctx context.Context, spec Spec, progress Progress) error
 	m.mu.Lock()
 	m.fresh = spec.FreshLogs
 	m.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() { ep.cancel(errAbandon) })
+	stop := context.AfterFunc(ctx, func() { ep.cancel(abandoned(ctx)) })
 	go m.own(ep)
 	err := <-ep.began
 	if !stop() && err == nil { // ctx ended as the child began to serve
 		<-ep.done
-		err = interrupted("start", errAbandon)
+		err = interrupted("start", abandoned(ctx))
 	}
 	if err != nil {
 		<-ep.done

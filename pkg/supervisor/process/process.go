@@ -93,6 +93,8 @@ type Guard interface {
 	Started(pid int, kill func(reason string))
 	// Ended stops the watching and tells which limit ended the process; "" is none.
 	Ended() (reason string)
+	// Detach stops the watching of a process that lives on.
+	Detach()
 }
 
 // MaxRunDir is the longest possible Spec.RunDir, in bytes: a unix socket's path

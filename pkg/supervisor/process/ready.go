@@ -154,8 +154,11 @@ func (c *child) startFault(err error, exit Exit, died bool) error {
 	var own *fault.Error
 	switch {
 	case died:
-		if said == "" {
+		switch {
+		case said == "":
 			said = exit.Reason + ", without a word on its error log"
+		case exit.explained():
+			said = exit.Reason + "\n" + said
 		}
 		return fault.Wrap(kind, name, "Formation crashed during startup: "+said, err)
 	case errors.Is(err, errNotReady):

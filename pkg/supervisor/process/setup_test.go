@@ -29,6 +29,7 @@ const patience = 60 * time.Second
 type fixture struct {
 	t      *testing.T
 	home   string
+	uid    uint32 // of earlier supervisors; 0 is that of the tests
 	cfg    process.ManagerConfig
 	spec   process.Spec
 	m      *process.Manager

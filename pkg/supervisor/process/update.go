@@ -94,7 +94,7 @@ func orName(name, otherwise string) string {
 // updateContext returns the update's own context, which Stop and Close end too.
 func (m *Manager) updateContext(ctx context.Context) (context.Context, func()) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { cancel(errAbandon) })
+	stop := context.AfterFunc(ctx, func() { cancel(abandoned(ctx)) })
 	m.mu.Lock()
 	m.updating = cancel
 	m.mu.Unlock()
