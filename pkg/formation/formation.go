@@ -3,16 +3,19 @@
 // room that knows all others; cmd/formation-runtime imports it.
 //
 //	New ── Load ──► loaded ── Serve ──► serving ── Drain ──► draining ── Stop ──► stopped
+//	                                     │  ▲ Serve
+//	                               Pause ▼  │
+//	                                    paused ── Drain ──► …
 //
 // Load leaves a formation that could serve: manifest and secrets read, store
 // open, what dead launches left taken in hand. Serve accepts connections and
-// starts the background work. Stop cuts what is still open; it resumes in the
-// next process.
+// does the background work. During an update two children share socket and
+// store: Pause leaves accepting and background work to the other and goes on
+// with the rest. Stop cuts what is still open; it resumes in another process.
 package formation
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -26,8 +29,6 @@ import (
 	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/spool"
-	"github.com/agentformation/service/pkg/formation/store"
-	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/manifest"
 	"github.com/agentformation/service/pkg/version"
 )
@@ -63,12 +64,17 @@ type Formation struct {
 	started time.Time
 	beat    atomic.Uint64
 
+	work    *work
+	conns   *newConns
+	closing atomic.Bool // answers close their connections: another child accepts, or none
+	stopped atomic.Bool
+
 	mu       sync.Mutex // guards the fields that follow
 	parts    *parts     // nil before Load
 	server   *http.Server
-	listener net.Listener
+	accept   *accepting
 	paused   bool // another child accepts
-	draining atomic.Bool
+	drained  bool // nothing is accepted any more
 	stopOnce sync.Once
 
 	background *errgroup.Group
@@ -79,7 +85,7 @@ var _ control.Formation = (*Formation)(nil)
 
 // New returns a formation that has loaded nothing.
 func New(cfg Config) *Formation {
-	return &Formation{cfg: cfg, started: time.Now()}
+	return &Formation{cfg: cfg, started: time.Now(), work: newWork(), conns: newNewConns()}
 }
 
 // Hello implements control.Formation.
@@ -116,7 +122,9 @@ func (f *Formation) Manifest() *manifest.Formation { return f.parts.manifest }
 func (f *Formation) Health(context.Context) (control.Health, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return control.Health{Ready: f.parts != nil, Serving: f.server != nil, Heartbeat: f.beat.Load()}, nil
+	return control.Health{
+		Ready: f.parts != nil, Serving: f.server != nil && !f.paused && !f.drained, Heartbeat: f.beat.Load(),
+	}, nil
 }
 
 // Status implements control.Formation.
@@ -144,132 +152,4 @@ func (f *Formation) Records(ctx context.Context, after uint64, sink func(control
 			Action: r.Action, Actor: r.Actor, Result: r.Result, Message: r.Message, Detail: r.Detail,
 		})
 	})
-}
-
-// Drain implements control.Formation: no new connections, then the end of what
-// is open, at most for the timeout.
-func (f *Formation) Drain(ctx context.Context, req control.DrainRequest) (control.Drained, error) {
-	f.draining.Store(true)
-	f.mu.Lock()
-	p, server, listener := f.parts, f.server, f.listener
-	f.mu.Unlock()
-	if server == nil {
-		return control.Drained{}, nil
-	}
-	if req.CloseSocket && f.cfg.CloseSocket != nil {
-		// Before our own copy closes: afterwards clients would queue in a
-		// socket that nobody empties.
-		if err := f.cfg.CloseSocket(); err != nil {
-			f.cfg.Log.Warn().Err(err).Msg("un-listen the port")
-		}
-	}
-	_ = listener.Close() // Serve returns with "use of closed network connection"
-	if err := pause(ctx, req.LameDuck); err != nil {
-		return control.Drained{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, req.Timeout)
-	defer cancel()
-	shut := make(chan error, 1)
-	go func() { shut <- server.Shutdown(ctx) }()
-	left := p.turns.Drain(ctx)
-	if err := <-shut; err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return control.Drained{Unfinished: left}, err
-	}
-	return control.Drained{Unfinished: left}, nil
-}
-
-// Pause implements control.Formation.
-func (f *Formation) Pause(context.Context) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.server == nil || f.paused {
-		return nil
-	}
-	f.paused = true
-	f.draining.Store(true)
-	return f.listener.Close() // the accept loop ends with "use of closed network connection"
-}
-
-// Fence implements control.Formation.
-func (f *Formation) Fence(ctx context.Context, launchIDs []string) (int, error) {
-	p, err := f.loaded()
-	if err != nil {
-		return 0, err
-	}
-	if err := p.db.Fence(ctx, launchIDs); err != nil {
-		return 0, err
-	}
-	return p.turns.Recover(ctx)
-}
-
-// pause waits out the clients' idle time.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Stop implements control.Formation. It is safe to call at any time, and twice.
-func (f *Formation) Stop(context.Context) error {
-	var err error
-	f.stopOnce.Do(func() { err = f.stop() })
-	return err
-}
-
-func (f *Formation) stop() error {
-	f.draining.Store(true)
-	f.mu.Lock()
-	p, server, background, cancel := f.parts, f.server, f.background, f.cancel
-	f.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	p.turns.Stop()
-	var errs []error
-	if server != nil {
-		cancel()
-		errs = append(errs, server.Close())
-	}
-	if background != nil {
-		errs = append(errs, background.Wait())
-	}
-	p.router.Close()
-	return errors.Join(append(errs, p.db.Close())...)
-}
-
-// heartbeatEvery is how often the heart beats, well within the 35 s after which
-// a supervisor takes silence for a hang. A beat goes through the store's writer,
-// so a process that can't commit any more is seen as hung.
-const heartbeatEvery = 5 * time.Second
-
-func (f *Formation) heartbeat(ctx context.Context, db *store.DB) error {
-	ticker := time.NewTicker(heartbeatEvery)
-	defer ticker.Stop()
-	for {
-		switch err := db.Write(ctx, func(*store.Tx) error { return nil }); {
-		case errors.Is(err, store.ErrFenced):
-			f.cfg.Log.Error().Msg("a newer launch has taken this formation over")
-			return err
-		case err == nil:
-			f.beat.Add(1)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
-}
-
-// alert tells the supervisor, through the spool, what an operator should see.
-func (p *parts) alert(ctx context.Context, a turn.Alert) {
-	r := spool.Record{Kind: spool.Alert, Action: a.Action, Actor: "formation", Result: "failed", Message: a.Message}
-	if err := p.spool.Add(ctx, r); err != nil {
-		p.log.Error().Err(err).Str("action", a.Action).Msg("store an alert")
-	}
 }

@@ -8,6 +8,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,8 +40,22 @@ type Config struct {
 	// Draining tells that this process hands over: every answer closes its
 	// connection. nil means never.
 	Draining func() bool
-	Log      zerolog.Logger
-	Now      func() time.Time // time.Now when nil
+	// Audit records what an administrator changed; nil records nothing.
+	Audit func(context.Context, Change)
+	Log   zerolog.Logger
+	Now   func() time.Time // time.Now when nil
+}
+
+// Change is something that an administrator did, or tried, to a running
+// formation.
+type Change struct {
+	Action    string // "request.cancel"
+	Actor     string // "admin"
+	Subject   string // what it was done to
+	Result    string // "ok" or the code of the error
+	Message   string
+	RequestID string
+	From      string // address of the caller
 }
 
 type api struct {
@@ -65,6 +80,9 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	if cfg.Draining == nil {
 		cfg.Draining = func() bool { return false }
+	}
+	if cfg.Audit == nil {
+		cfg.Audit = func(context.Context, Change) {}
 	}
 	if cfg.Version == "" {
 		cfg.Version = cfg.Formation.Version

@@ -92,6 +92,7 @@ func (a *api) getRequest(c echo.Context, who caller) error {
 func (a *api) cancelRequest(c echo.Context, who caller) error {
 	id := httpx.Param(c, "id")
 	how, err := a.cfg.Turns.Cancel(c.Request().Context(), who.user, id, who.admin)
+	a.audit(c, who, Change{Action: "request.cancel", Subject: clip(id), Message: "a request was cancelled"}, err)
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
 			return fault.Wrap(fault.NotFound, "NOT_FOUND", "No request with id '"+clip(id)+"'", err)
@@ -119,4 +120,21 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// audit records a change when the caller is an administrator.
+func (a *api) audit(c echo.Context, who caller, change Change, err error) {
+	if !who.admin {
+		return
+	}
+	change.Actor, change.Result = "admin", "ok"
+	if err != nil {
+		f := fault.From(err)
+		change.Result, _ = errorWords(f.Kind)
+		if f.Name != "" {
+			change.Result = f.Name
+		}
+	}
+	change.RequestID, change.From = httpx.RequestID(c), httpx.PeerAddr(c.Request(), nil)
+	a.cfg.Audit(c.Request().Context(), change)
 }

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -36,12 +35,16 @@ const (
 	pollInterval  = 2 * time.Second
 	fetchCooldown = 5 * time.Millisecond // River's lowest is 1 ms
 	stopTimeout   = 5 * time.Second
+	fencedTimeout = 100 * time.Millisecond // the engine would try for seconds to store what is refused
 	// The engine deadlocks when it is stopped while it is being elected
 	// (internal/leadership/elector.go: a send under the mutex that the leaving
 	// reader wants). Election is the first thing it does, so a stop waits until
 	// this long after the start.
 	settleTime = 500 * time.Millisecond
 )
+
+// ErrBusy tells that jobs did not end although they were cancelled.
+var ErrBusy = errors.New("jobs: some do not end")
 
 // Job is one run of a job.
 type Job struct {
@@ -64,11 +67,9 @@ type Config struct {
 
 // Queue is the background queue of one formation.
 type Queue struct {
-	client *river.Client[*sql.Tx]
+	client *river.Client[*sql.Tx] // adds jobs and works none
 	cfg    Config
 	wanted chan struct{} // capacity 1: a job was enqueued
-	fenced chan struct{} // closed when a newer launch has taken over
-	once   sync.Once
 }
 
 // args is what the engine stores. Its kind travels in the job row.
@@ -90,7 +91,6 @@ type worker struct {
 // that fetched a job gives it back and fetches no more.
 func (w worker) Work(ctx context.Context, job *river.Job[args]) error {
 	if err := w.queue.cfg.DB.CheckFence(ctx); errors.Is(err, store.ErrFenced) {
-		w.queue.once.Do(func() { close(w.queue.fenced) })
 		return river.JobSnooze(0)
 	}
 	return w.run(ctx, Job{Kind: job.Kind, Key: job.Args.Key, Attempt: job.Attempt})
@@ -105,25 +105,49 @@ func New(ctx context.Context, cfg Config) (*Queue, error) {
 	if cfg.MaxWorkers == 0 {
 		cfg.MaxWorkers = defaultWorkers
 	}
-	driver := riversqlite.New(cfg.DB.Pool())
-	log := slog.New(logHandler{log: cfg.Log})
-	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: log})
+	q := &Queue{cfg: cfg, wanted: make(chan struct{}, 1)}
+	if err := q.migrate(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	if q.client, err = river.NewClient(riversqlite.New(cfg.DB.Pool()), &river.Config{Logger: q.logger()}); err != nil {
+		return nil, fmt.Errorf("prepare job engine: %w", err)
+	}
+	return q, nil
+}
+
+func (q *Queue) logger() *slog.Logger { return slog.New(logHandler{log: q.cfg.Log}) }
+
+// migrate brings the engine's tables up to date. Its own look at them costs
+// more than the rest of a start, so it is asked only when they are not.
+func (q *Queue) migrate(ctx context.Context) error {
+	migrator, err := rivermigrate.New(riversqlite.New(q.cfg.DB.Pool()), &rivermigrate.Config{Logger: q.logger()})
 	if err != nil {
-		return nil, fmt.Errorf("prepare job migrations: %w", err)
+		return fmt.Errorf("prepare job migrations: %w", err)
+	}
+	all := migrator.AllVersions()
+	var have int
+	err = q.cfg.DB.QueryRow(ctx, `SELECT MAX(version) FROM river_migration WHERE line = 'main'`, nil, &have)
+	if err == nil && have >= all[len(all)-1].Version {
+		return nil
 	}
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return nil, fmt.Errorf("migrate job tables: %w", err)
+		return fmt.Errorf("migrate job tables: %w", err)
 	}
-	q := &Queue{cfg: cfg, wanted: make(chan struct{}, 1), fenced: make(chan struct{})}
+	return nil
+}
+
+// engine returns what works jobs, for one Run: it can't be started twice.
+func (q *Queue) engine() (*river.Client[*sql.Tx], error) {
 	workers := river.NewWorkers()
-	for kind, handler := range cfg.Handlers {
+	for kind, handler := range q.cfg.Handlers {
 		river.AddWorkerArgs(workers, args{kind: kind}, worker{queue: q, run: handler})
 	}
-	q.client, err = river.NewClient(driver, &river.Config{
-		ID:                cfg.DB.LaunchID(),
-		Logger:            log,
+	client, err := river.NewClient(riversqlite.New(q.cfg.DB.Pool()), &river.Config{
+		ID:                q.cfg.DB.LaunchID(),
+		Logger:            q.logger(),
 		Workers:           workers,
-		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cfg.MaxWorkers}},
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: q.cfg.MaxWorkers}},
 		FetchPollInterval: pollInterval,
 		FetchCooldown:     fetchCooldown,
 		JobTimeout:        -1,
@@ -134,7 +158,7 @@ func New(ctx context.Context, cfg Config) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare job engine: %w", err)
 	}
-	return q, nil
+	return client, nil
 }
 
 // EnqueueTx adds a job of a kind about a key in the caller's commit.
@@ -169,7 +193,9 @@ func (q *Queue) ReleaseOrphans(ctx context.Context) error {
 }
 
 // Run works jobs until ctx ends or the launch is fenced, then cancels those
-// that run and waits for them at most five seconds.
+// that run. It returns nil once they have ended, so that another launch may
+// take the work over; when they have not within five seconds, ErrBusy. It may
+// be called again after it has returned.
 //
 // The engine wakes twenty times a second even when idle, so it is started with
 // the first job: a formation that has none pays nothing.
@@ -183,22 +209,35 @@ func (q *Queue) Run(ctx context.Context) error {
 		case <-q.wanted:
 		}
 	}
+	client, err := q.engine()
+	if err != nil {
+		return err
+	}
 	// The engine's own context lives on until Stop, so that it can put its
 	// running jobs back.
-	if err := q.client.Start(context.WithoutCancel(ctx)); err != nil {
+	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("start job engine: %w", err)
 	}
 	settled := time.NewTimer(settleTime)
 	defer settled.Stop()
+	wait := stopTimeout
 	select {
 	case <-ctx.Done():
-	case <-q.fenced:
-		q.cfg.Log.Warn().Msg("a newer launch has taken over; no more jobs are fetched")
+	case <-q.cfg.DB.Fenced():
+		wait = fencedTimeout
 	}
 	<-settled.C
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
-	if err := q.client.StopAndCancel(stopCtx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	err = client.StopAndCancel(stopCtx)
+	select {
+	case <-q.cfg.DB.Fenced(): // nothing of what it did last was stored
+		return store.ErrFenced
+	default:
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ErrBusy
+	} else if err != nil {
 		return fmt.Errorf("stop job engine: %w", err)
 	}
 	return nil

@@ -1,7 +1,11 @@
 package jobs_test
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,7 +17,16 @@ import (
 	"github.com/agentformation/service/pkg/formation/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// hangingEnv asks the test program to be a process that hangs in a job.
+const hangingEnv = "JOBS_TEST_HANG"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(hangingEnv); path != "" {
+		fmt.Fprintln(os.Stderr, hang(path))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func openStore(t *testing.T, path, launch string, fence ...string) *store.DB {
 	t.Helper()
@@ -96,15 +109,25 @@ func TestQueue_WithoutJobsStartsNoEngine(t *testing.T) {
 func TestQueue_ReleasesTheJobsOfADeadLaunchAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
-	dead := openStore(t, path, "dead")
-	entered, hang := make(chan struct{}), make(chan struct{})
-	q, stopDead := start(t, dead, map[string]jobs.Handler{"turn": func(context.Context, jobs.Job) error {
-		close(entered)
-		<-hang // a process that died never returns
-		return nil
-	}})
-	enqueue(t, dead, q, "turn", "req_1")
-	receive(t, entered)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := exec.CommandContext(t.Context(), exe)
+	dead.Env = append(os.Environ(), hangingEnv+"="+path)
+	dead.Stderr = os.Stderr
+	out, err := dead.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Process.Kill()
+	_ = dead.Wait()
 
 	fresh := openStore(t, path, "fresh", "dead")
 	defer fresh.Close()
@@ -117,9 +140,59 @@ func TestQueue_ReleasesTheJobsOfADeadLaunchAtOnce(t *testing.T) {
 	if j := receive(t, got); j.Key != "req_1" || j.Attempt != 2 {
 		t.Fatalf("job = %+v", j)
 	}
-	close(hang)
-	stopDead()
-	_ = dead.Close()
+}
+
+// hang is a process that is killed while it runs a job.
+func hang(path string) error {
+	ctx := context.Background()
+	db, err := store.Open(ctx, store.Config{Path: path, LaunchID: "dead", Log: zerolog.Nop()})
+	if err != nil {
+		return err
+	}
+	q, err := jobs.New(ctx, jobs.Config{DB: db, Log: zerolog.Nop(), Handlers: map[string]jobs.Handler{
+		"turn": func(ctx context.Context, _ jobs.Job) error {
+			fmt.Println("running")
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	}})
+	if err != nil {
+		return err
+	}
+	if err := db.Write(ctx, func(tx *store.Tx) error { return q.EnqueueTx(ctx, tx, "turn", "req_1") }); err != nil {
+		return err
+	}
+	return q.Run(ctx)
+}
+
+func TestQueue_RunsAgainAfterItWasPaused(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, filepath.Join(t.TempDir(), "s.db"), "a")
+	defer db.Close()
+	got := make(chan string, 1)
+	q, err := jobs.New(t.Context(), jobs.Config{DB: db, Log: zerolog.Nop(), Handlers: map[string]jobs.Handler{
+		"turn": func(_ context.Context, j jobs.Job) error {
+			got <- j.Key
+			return nil
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		key := fmt.Sprint("req_", i)
+		enqueue(t, db, q, "turn", key) // while nobody works
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- q.Run(ctx) }()
+		if ran := receive(t, got); ran != key {
+			t.Errorf("ran %q, want %q", ran, key)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestQueue_StopCancelsRunningJobsAndTheyRunAgain(t *testing.T) {

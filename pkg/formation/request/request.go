@@ -197,22 +197,45 @@ func Finish(tx *store.Tx, e End) (bool, error) {
 	return n == 1, nil
 }
 
-// Claim takes an open request over from a fenced launch and counts the
-// attempt. ok is false when the request has ended or another live launch has it.
-func Claim(tx *store.Tx, id, launchID string) (attempt int, ok bool, err error) {
-	n, err := tx.Exec(`UPDATE requests SET launch_id = ?, attempt = attempt + 1
-		WHERE id = ? AND completed_at IS NULL
-		  AND launch_id IN (SELECT id FROM launches WHERE fenced_at IS NOT NULL)`, launchID, id)
+// Claim takes an open request of a fenced launch over. It reports false when
+// the request has ended or a living launch has it.
+func Claim(tx *store.Tx, id, launchID string) (bool, error) {
+	n, err := tx.Exec(`UPDATE requests SET launch_id = ? WHERE id = ? AND completed_at IS NULL
+		AND launch_id IN (SELECT id FROM launches WHERE fenced_at IS NOT NULL)`, launchID, id)
 	if err != nil {
-		return 0, false, fmt.Errorf("claim request %s: %w", id, err)
+		return false, fmt.Errorf("claim request %s: %w", id, err)
 	}
-	if n == 0 {
-		return 0, false, nil
+	return n == 1, nil
+}
+
+// Retry counts another attempt at a request that this launch has claimed. It
+// reports false when the request has ended meanwhile.
+func Retry(tx *store.Tx, id, launchID string) (attempt int, ok bool, err error) {
+	n, err := tx.Exec(`UPDATE requests SET attempt = attempt + 1
+		WHERE id = ? AND completed_at IS NULL AND launch_id = ?`, id, launchID)
+	if err == nil && n == 1 {
+		err = tx.QueryRow(`SELECT attempt FROM requests WHERE id = ?`, []any{id}, &attempt)
 	}
-	if err := tx.QueryRow(`SELECT attempt FROM requests WHERE id = ?`, []any{id}, &attempt); err != nil {
-		return 0, false, fmt.Errorf("claim request %s: %w", id, err)
+	if err != nil {
+		return 0, false, fmt.Errorf("count an attempt at request %s: %w", id, err)
 	}
-	return attempt, true, nil
+	return attempt, n == 1, nil
+}
+
+// The index is named because the planner would rather read all of a user's
+// requests than the few that are open.
+const selectRivals = `SELECT EXISTS (SELECT 1 FROM requests AS o INDEXED BY requests_open
+		WHERE o.completed_at IS NULL AND o.rid < r.rid AND o.launch_id <> r.launch_id
+		  AND o.user_id = r.user_id AND o.session_id = r.session_id)
+	FROM requests AS r WHERE r.id = ?`
+
+// Rivals tells whether an older request of the same session is open in the
+// hands of another launch.
+func Rivals(ctx context.Context, db *store.DB, id string) (found bool, err error) {
+	if err := db.QueryRow(ctx, selectRivals, []any{id}, &found); err != nil {
+		return false, fmt.Errorf("look for rivals of request %s: %w", id, err)
+	}
+	return found, nil
 }
 
 // Orphans returns the ids and modes of open requests whose launch is fenced,

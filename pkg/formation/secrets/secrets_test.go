@@ -3,7 +3,6 @@ package secrets
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -137,91 +136,5 @@ func TestValue_NeverPrints(t *testing.T) {
 	}
 	if !v.Equal("s3cret") || v.Equal("s3cre") || v.Equal("") || (Value{}).Equal("") {
 		t.Error("Equal is wrong")
-	}
-}
-
-func TestLoadKeys_GeneratesOnceAndKeeps(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first, err := LoadKeys(dir, manifest.Server{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, prefix := range map[string]string{first.Admin.Reveal(): "fma_", first.Client.Reveal(): "fmc_"} {
-		if !strings.HasPrefix(key, prefix) || len(key) != len(prefix)+43 {
-			t.Errorf("key of %d characters does not look like %s and 43", len(key), prefix)
-		}
-	}
-	second, err := LoadKeys(dir, manifest.Server{}, nil)
-	if err != nil || second.Admin != first.Admin || second.Client != first.Client {
-		t.Errorf("keys changed over a restart: %v", err)
-	}
-	if !first.Generated || second.Generated {
-		t.Errorf("generated: first %v, then %v", first.Generated, second.Generated)
-	}
-	info, err := os.Stat(filepath.Join(dir, "keys"))
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("keys file: %v %v, want mode 0600", info, err)
-	}
-	data, err := os.ReadFile(filepath.Join(dir, "keys"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stored map[string]string
-	if err := json.Unmarshal(data, &stored); err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{"admin_key": first.Admin.Reveal(), "client_key": first.Client.Reveal()}
-	if diff := cmp.Diff(want, stored); diff != "" {
-		t.Error(diff)
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-		t.Errorf("left behind: %v", entries)
-	}
-}
-
-func TestLoadKeys_ManifestWins(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	resolve := func(_, name string) (string, bool) {
-		v, ok := map[string]string{"CK": "client-key", "EMPTY": ""}[name]
-		return v, ok
-	}
-	both, err := LoadKeys(dir, manifest.Server{AdminKey: "plain", ClientKey: "${{ secrets.CK }}"}, resolve)
-	if err != nil || !both.Admin.Equal("plain") || !both.Client.Equal("client-key") {
-		t.Fatalf("got %v", err)
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
-		t.Errorf("a keys file was written for nothing: %v", entries)
-	}
-	one, err := LoadKeys(dir, manifest.Server{AdminKey: "plain"}, resolve)
-	if err != nil || !one.Admin.Equal("plain") || !strings.HasPrefix(one.Client.Reveal(), "fmc_") {
-		t.Fatalf("got %v", err)
-	}
-	for _, bad := range []string{"${{ secrets.EMPTY }}", "${{ secrets.NONE }}"} {
-		if _, err := LoadKeys(dir, manifest.Server{AdminKey: bad}, resolve); fault.NameOf(err) != "SecretsError" {
-			t.Errorf("%s: got %v", bad, err)
-		}
-	}
-}
-
-func TestLoadKeys_RefusesADamagedFileWithoutRepeatingIt(t *testing.T) {
-	t.Parallel()
-	for name, content := range map[string]string{
-		"half":  `{"admin_key": "fma_hidden`,
-		"type":  `{"admin_key": ["fma_hidden"]}`,
-		"large": `{"admin_key": "fma_hidden"}` + strings.Repeat(" ", 5000),
-	} {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "keys"), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := LoadKeys(dir, manifest.Server{}, nil)
-		if fault.NameOf(err) != "SecretsError" || strings.Contains(fmt.Sprintf("%+v", err), "hidden") {
-			t.Errorf("%s: got %v", name, err)
-		}
-		if kept, _ := os.ReadFile(filepath.Join(dir, "keys")); string(kept) != content {
-			t.Errorf("%s: the file was replaced", name)
-		}
 	}
 }

@@ -57,11 +57,17 @@ func (s *Spool) Add(ctx context.Context, r Record) error {
 	if err != nil {
 		return fmt.Errorf("store %s record: %w", r.Action, err)
 	}
+	s.Wake()
+	return nil
+}
+
+// Wake lets followers look again: another process on the same store may have
+// added records.
+func (s *Spool) Wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.wake)
 	s.wake = make(chan struct{})
-	return nil
 }
 
 // Follow calls sink for every record after a sequence number, then for new

@@ -37,7 +37,7 @@ func (db *DB) checkpointer(ctx context.Context) {
 
 // checkpoint copies what it can and returns the length of the log in pages.
 func checkpoint(ctx context.Context, db *DB) (pages int, err error) {
-	pool, err := openPool(db.cfg.Path, readerCacheKiB, "rw")
+	pool, err := openPool(db.cfg.Path, readerCacheKiB, "rw", nil)
 	if err != nil {
 		return 0, err
 	}

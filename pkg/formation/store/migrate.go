@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -29,32 +28,36 @@ type migration struct {
 
 // migrate brings the schema up to this build's. The version is SQLite's
 // user_version, so a store at rest says which build it needs; a store from a
-// newer build is refused rather than half understood.
-func migrate(ctx context.Context, db *sql.DB) error {
-	all, err := loadMigrations()
+// newer build is refused rather than half understood. Within a release a
+// migration only adds, since an older process may work on beside it.
+func (db *DB) migrate(ctx context.Context, all []migration) error {
+	latest := all[len(all)-1].number
+	have, err := schemaVersion(db.write.QueryRowContext(ctx, "PRAGMA user_version"))
 	if err != nil {
 		return err
 	}
-	latest := all[len(all)-1].number
-	var have int
-	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
-		return fmt.Errorf("read schema version: %w", err)
-	}
 	if have > latest {
-		return fault.Errorf(fault.Failed, "SchemaTooNew",
-			"the store has schema version %d and this build knows %d: run the newer build, or restore the snapshot made before its migration", have, latest)
+		return db.tooNew(have, latest)
 	}
 	if have == latest {
 		return nil
 	}
+	if have > 0 {
+		if err := db.snapshot(ctx, latest); err != nil {
+			return fmt.Errorf("copy the store before its migration: %w", err)
+		}
+	}
 	// BeginTx takes the write lock, so two processes never migrate at once.
-	tx, err := db.BeginTx(ctx, nil)
+	tx, err := db.write.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin migration: %w", err)
 	}
 	defer tx.Rollback() //nolint:errcheck // a no-op after Commit
-	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
-		return fmt.Errorf("read schema version: %w", err)
+	if have, err = schemaVersion(tx.QueryRowContext(ctx, "PRAGMA user_version")); err != nil {
+		return err
+	}
+	if have > latest {
+		return db.tooNew(have, latest) // a newer process was faster
 	}
 	for _, m := range all {
 		if m.number <= have {
@@ -71,6 +74,15 @@ func migrate(ctx context.Context, db *sql.DB) error {
 		return fmt.Errorf("commit migration: %w", err)
 	}
 	return nil
+}
+
+func (db *DB) tooNew(have, known int) error {
+	way := ""
+	if name := db.usableSnapshot(known); name != "" {
+		way = ", or restore the snapshot " + name
+	}
+	return fault.Errorf(fault.Failed, "HealthCheckFailed",
+		"the store has schema %d, this runtime knows %d: roll forward%s", have, known, way)
 }
 
 func loadMigrations() ([]migration, error) {

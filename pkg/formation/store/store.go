@@ -16,12 +16,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	_ "github.com/mattn/go-sqlite3" // the driver behind "sqlite3"
 	"github.com/rs/zerolog"
 )
 
@@ -33,8 +31,6 @@ const (
 	readerCacheKiB = 1024
 	maxReaders     = 4
 	readerIdle     = 30 * time.Second
-	busyTimeout    = 10 * time.Second
-	walLimitBytes  = 64 << 20 // a longer log file is cut when it starts over
 )
 
 // ErrFenced tells that another launch replaced this process: it must not
@@ -52,8 +48,10 @@ type Config struct {
 	// every launch but this one, for a process that knows it is alone.
 	Fence       []string
 	FenceOthers bool
-	Log         zerolog.Logger
-	Now         func() time.Time // time.Now when nil
+	// Progress is told what takes long while the store is opened; nil is nobody.
+	Progress func(message string)
+	Log      zerolog.Logger
+	Now      func() time.Time // time.Now when nil
 }
 
 // DB is an open store. It is safe for concurrent use.
@@ -63,7 +61,14 @@ type DB struct {
 	read    *sql.DB
 	ops     chan op
 	stopped chan struct{} // closed when the writer has ended
-	fence   *sql.Stmt
+	alive   *liveness
+	guard   *guard
+
+	launches  *sql.Stmt     // selectLaunches on the writer
+	siblings  atomic.Int64  // other living launches, as of the last commit
+	met       chan struct{} // capacity 1: there was none, and now is
+	fenced    chan struct{} // closed by fenceOnce
+	fenceOnce sync.Once
 
 	check   chan struct{} // capacity 1: a checkpoint is wanted
 	checked chan struct{} // closed when the checkpointer has ended
@@ -82,46 +87,63 @@ type DB struct {
 	readStmts map[string]*sql.Stmt
 }
 
-// Open opens the database, migrates it, registers the launch and starts the writer.
+// Open opens the database, migrates it, registers the launch and starts the
+// writer. A store of a newer build is the fault HealthCheckFailed.
 func Open(ctx context.Context, cfg Config) (*DB, error) {
+	all, err := loadMigrations()
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, cfg, all)
+}
+
+func open(ctx context.Context, cfg Config, all []migration) (*DB, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	write, err := openPool(cfg.Path, writerCacheKiB, "rwc")
-	if err != nil {
-		return nil, fmt.Errorf("open store %s: %w", cfg.Path, err)
+	if cfg.Progress == nil {
+		cfg.Progress = func(string) {}
 	}
-	write.SetMaxOpenConns(1)
-	write.SetMaxIdleConns(1)
+	life := context.WithoutCancel(ctx) // the store's, which ends with Close
 	db := &DB{
-		cfg: cfg, write: write,
+		cfg: cfg,
 		ops: make(chan op, opsQueue), stopped: make(chan struct{}),
+		met: make(chan struct{}, 1), fenced: make(chan struct{}),
 		check: make(chan struct{}, 1), checked: make(chan struct{}),
 		writeStmts: make(map[string]*sql.Stmt), readStmts: make(map[string]*sql.Stmt),
 	}
-	if err := db.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("prepare store %s: %w", cfg.Path, err), write.Close())
+	db.guard = &guard{db: db, life: life}
+	var err error
+	if db.alive, err = openLiveness(cfg.Path, cfg.LaunchID); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", cfg.Path, err)
 	}
-	life := context.WithoutCancel(ctx) // the store's, which ends with Close
+	if err := db.prepare(ctx, all); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare store %s: %w", cfg.Path, explain(err)), db.closeFiles())
+	}
 	go db.writer(life)
 	go db.checkpointer(life)
 	return db, nil
 }
 
-func (db *DB) prepare(ctx context.Context) error {
-	if err := migrate(ctx, db.write); err != nil {
+func (db *DB) prepare(ctx context.Context, all []migration) (err error) {
+	if db.write, err = openPool(db.cfg.Path, writerCacheKiB, "rwc", db.guard.commit); err != nil {
+		return err
+	}
+	db.write.SetMaxOpenConns(1)
+	db.write.SetMaxIdleConns(1)
+	if err := db.migrate(ctx, all); err != nil {
 		return err
 	}
 	if err := db.register(ctx); err != nil {
 		return err
 	}
-	var err error
-	if db.fence, err = db.write.PrepareContext(ctx, `SELECT fenced_at FROM launches WHERE id = ?`); err != nil {
+	db.guard.on = true
+	if db.launches, err = db.write.PrepareContext(ctx, selectLaunches); err != nil {
 		return fmt.Errorf("prepare fence: %w", err)
 	}
 	// Read-write mode: a WAL reader needs the shared-memory file, and query_only
 	// keeps it from writing.
-	if db.read, err = openPool(db.cfg.Path, readerCacheKiB, "rw"); err != nil {
+	if db.read, err = openPool(db.cfg.Path, readerCacheKiB, "rw", nil); err != nil {
 		return err
 	}
 	db.read.SetMaxOpenConns(maxReaders)
@@ -129,79 +151,6 @@ func (db *DB) prepare(ctx context.Context) error {
 	db.read.SetConnMaxIdleTime(readerIdle)
 	return nil
 }
-
-func openPool(path string, cacheKiB int, mode string) (*sql.DB, error) {
-	q := url.Values{}
-	q.Set("mode", mode)
-	q.Set("_journal_mode", "WAL")
-	q.Set("_synchronous", "NORMAL")
-	q.Set("_foreign_keys", "on")
-	q.Set("_busy_timeout", fmt.Sprint(busyTimeout.Milliseconds()))
-	q.Set("_txlock", "immediate")
-	q.Set("_cache_size", fmt.Sprint(-cacheKiB))
-	if mode != "rwc" {
-		q.Set("_query_only", "on")
-	}
-	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}
-	return sql.Open("sqlite3", dsn.String())
-}
-
-// register writes the launch row and the fences in one commit, before
-// anything else of this process is written.
-func (db *DB) register(ctx context.Context) error {
-	for _, pragma := range []string{
-		"PRAGMA wal_autocheckpoint = 0", // see checkpointer
-		fmt.Sprintf("PRAGMA journal_size_limit = %d", walLimitBytes),
-	} {
-		if _, err := db.write.ExecContext(ctx, pragma); err != nil {
-			return fmt.Errorf("%s: %w", pragma, err)
-		}
-	}
-	tx, err := db.write.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("register launch: %w", err)
-	}
-	defer tx.Rollback() //nolint:errcheck // a no-op after Commit
-	now := db.cfg.Now().UnixMilli()
-	if _, err := tx.ExecContext(ctx, `INSERT INTO launches (id, started_at) VALUES (?, ?)
-		ON CONFLICT (id) DO NOTHING`, db.cfg.LaunchID, now); err != nil {
-		return fmt.Errorf("register launch: %w", err)
-	}
-	if db.cfg.FenceOthers {
-		if _, err := tx.ExecContext(ctx, `UPDATE launches SET fenced_at = ? WHERE fenced_at IS NULL AND id <> ?`, now, db.cfg.LaunchID); err != nil {
-			return fmt.Errorf("fence launches: %w", err)
-		}
-	}
-	for _, id := range db.cfg.Fence {
-		if _, err := tx.ExecContext(ctx, fenceLaunch, id, now, now); err != nil {
-			return fmt.Errorf("fence launch %s: %w", id, err)
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("register launch: %w", err)
-	}
-	return nil
-}
-
-// fenceLaunch gives an unknown id a row too: its process may come late.
-const fenceLaunch = `INSERT INTO launches (id, started_at, fenced_at) VALUES (?, ?, ?)
-	ON CONFLICT (id) DO UPDATE SET fenced_at = COALESCE(fenced_at, excluded.fenced_at)`
-
-// Fence makes launches that have ended unable to commit ever again.
-func (db *DB) Fence(ctx context.Context, launchIDs []string) error {
-	return db.Write(ctx, func(tx *Tx) error {
-		now := db.cfg.Now().UnixMilli()
-		for _, id := range launchIDs {
-			if _, err := tx.Exec(fenceLaunch, id, now, now); err != nil {
-				return fmt.Errorf("fence launch %s: %w", id, err)
-			}
-		}
-		return nil
-	})
-}
-
-// LaunchID returns the identity under which this process writes.
-func (db *DB) LaunchID() string { return db.cfg.LaunchID }
 
 // Now returns the store's clock.
 func (db *DB) Now() time.Time { return db.cfg.Now() }
@@ -224,7 +173,18 @@ func (db *DB) Close() error {
 	<-db.stopped
 	close(db.check)
 	<-db.checked
-	return errors.Join(db.read.Close(), db.write.Close())
+	return db.closeFiles()
+}
+
+// closeFiles closes what is open; the launch's lock goes last.
+func (db *DB) closeFiles() error {
+	var errs []error
+	for _, pool := range []*sql.DB{db.read, db.write} {
+		if pool != nil {
+			errs = append(errs, pool.Close())
+		}
+	}
+	return errors.Join(append(errs, db.guard.close(), db.alive.close())...)
 }
 
 // Query runs a read on the reader pool. The statement is prepared once and

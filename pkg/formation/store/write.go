@@ -26,6 +26,8 @@ type Tx struct {
 	db  *DB
 	tx  *sql.Tx
 	ctx context.Context //nolint:containedctx // lives as long as the transaction
+
+	siblings bool
 }
 
 // Exec runs a statement that is prepared once and kept: query must be a constant.
@@ -58,6 +60,10 @@ func (t *Tx) Query(query string, args ...any) (*sql.Rows, error) {
 	}
 	return t.tx.StmtContext(t.ctx, stmt).QueryContext(t.ctx, args...)
 }
+
+// Siblings tells whether other launches are alive. It is exact: a launch that
+// comes or goes does so in a transaction of its own.
+func (t *Tx) Siblings() bool { return t.siblings }
 
 // SQL returns the transaction for the job engine, so that a job and what it
 // belongs to commit together.
@@ -162,8 +168,10 @@ func (db *DB) gather(group []op) []op {
 // commitAlone gives each write of a failed group its own commit, so that only
 // the culprit fails.
 func (db *DB) commitAlone(ctx context.Context, group []op, groupErr error) {
-	if len(group) == 1 {
-		group[0].done(groupErr)
+	if len(group) == 1 || errors.Is(groupErr, ErrFenced) {
+		for i := range group {
+			group[i].done(groupErr)
+		}
 		return
 	}
 	for i := range group {
@@ -172,62 +180,54 @@ func (db *DB) commitAlone(ctx context.Context, group []op, groupErr error) {
 }
 
 func (db *DB) commit(ctx context.Context, group []op) (err error) {
-	tx, err := db.write.BeginTx(ctx, nil)
+	if db.Siblings() {
+		defer db.alive.passGate()()
+	}
+	tx, err := db.begin(ctx)
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return fmt.Errorf("begin: %w", explain(err))
 	}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("write panicked: %v", r)
 		}
 		if err != nil {
-			err = errors.Join(err, ignoreDone(tx.Rollback()))
+			// SQLite has rolled back by itself after some errors, a full disk
+			// for one; then this one fails and tells nothing.
+			_ = tx.Rollback()
+			err = explain(err)
 		}
 		if len(db.fresh) > 0 {
 			db.keepStatements(ctx)
 		}
 	}()
-	if err := db.checkFence(ctx, tx); err != nil {
+	siblings, err := db.checkLaunch(ctx, tx)
+	if err != nil {
 		return err
 	}
-	t := &Tx{db: db, tx: tx, ctx: ctx}
+	t := &Tx{db: db, tx: tx, ctx: ctx, siblings: siblings}
 	for _, o := range group {
 		if err := o.run(t); err != nil {
 			return err
 		}
 	}
+	db.guard.checked = true
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
 }
 
-func (db *DB) checkFence(ctx context.Context, tx *sql.Tx) error {
-	var fenced sql.NullInt64
-	if err := tx.StmtContext(ctx, db.fence).QueryRowContext(ctx, db.cfg.LaunchID).Scan(&fenced); err != nil {
-		return fmt.Errorf("check fence: %w", err)
-	}
-	if fenced.Valid {
-		return ErrFenced
-	}
-	return nil
-}
+// busyTries is how often a commit waits for SQLite's write lock, ten seconds
+// each: a sibling that hangs in its commit is killed by its supervisor before.
+const busyTries = 6
 
-func ignoreDone(err error) error {
-	if errors.Is(err, sql.ErrTxDone) {
-		return nil
+func (db *DB) begin(ctx context.Context) (*sql.Tx, error) {
+	for try := 1; ; try++ {
+		tx, err := db.write.BeginTx(ctx, nil)
+		if err == nil || !isBusy(err) || try == busyTries {
+			return tx, err
+		}
+		db.cfg.Log.Warn().Int("try", try).Msg("another process holds the store")
 	}
-	return err
-}
-
-// CheckFence returns ErrFenced when a newer launch has replaced this one.
-func (db *DB) CheckFence(ctx context.Context) error {
-	var fenced sql.NullInt64
-	if err := db.QueryRow(ctx, `SELECT fenced_at FROM launches WHERE id = ?`, []any{db.cfg.LaunchID}, &fenced); err != nil {
-		return fmt.Errorf("check fence: %w", err)
-	}
-	if fenced.Valid {
-		return ErrFenced
-	}
-	return nil
 }

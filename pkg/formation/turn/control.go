@@ -2,12 +2,9 @@ package turn
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/agentformation/service/pkg/fault"
-	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/store"
 )
@@ -32,11 +29,7 @@ func (s *Service) Cancel(ctx context.Context, userID, requestID string, admin bo
 	if t := s.find(requestID); t != nil {
 		return s.cancelTurn(ctx, t)
 	}
-	rec, err := request.Get(ctx, s.cfg.DB, requestID)
-	if err != nil {
-		return "", err
-	}
-	return Cooperative, alreadyEnded(rec)
+	return s.cancelElsewhere(ctx, requestID)
 }
 
 func alreadyEnded(rec *request.Record) error {
@@ -62,107 +55,13 @@ func (s *Service) cancelTurn(ctx context.Context, t *live) (string, error) {
 		}
 		return Cooperative, alreadyEnded(rec)
 	}
+	how := Cooperative
+	if !t.begun.Load() {
+		how = Immediate
+	}
 	t.cancel(errCancelled)
-	if t.started.CompareAndSwap(false, true) {
-		// Nobody runs it yet, so nobody would end it.
-		go s.run(t)
-		return Immediate, nil
-	}
-	return Cooperative, nil
+	return how, nil
 }
-
-// Recover takes in hand what dead launches left open: each request gets a live
-// turn, so that callers find it, and a job that resumes it. It runs before the
-// formation accepts connections.
-func (s *Service) Recover(ctx context.Context) (int, error) {
-	orphans, err := request.Orphans(ctx, s.cfg.DB)
-	if err != nil || len(orphans) == 0 {
-		return 0, err
-	}
-	for i := range orphans {
-		t := s.newLive(orphans[i])
-		if t.steps, err = request.Steps(ctx, s.cfg.DB, t.rec.ID); err != nil {
-			return 0, err
-		}
-		t.journalled.Store(len(t.steps) > 0)
-		if t.rec.Mode == request.ModeStream {
-			frames, err := request.Frames(ctx, s.cfg.DB, t.rec.ID, 0)
-			if err != nil {
-				return 0, err
-			}
-			t.stream = newStream(s, &t.rec)
-			t.stream.resume(frames)
-		}
-		s.enter(t)
-	}
-	return len(orphans), s.cfg.DB.Write(ctx, func(tx *store.Tx) error {
-		for i := range orphans {
-			if err := s.cfg.Jobs.EnqueueTx(ctx, tx, JobKind, orphans[i].ID); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// RunJob runs the turn of a request, as a background job, and returns when it
-// has ended; an error means that it is to be tried again. A turn that has begun
-// otherwise needs its job no more: should this process die, Recover makes
-// another.
-func (s *Service) RunJob(ctx context.Context, requestID string) error {
-	t := s.find(requestID)
-	if t == nil || !t.started.CompareAndSwap(false, true) {
-		return nil
-	}
-	if err := s.resume(ctx, t); err != nil {
-		t.started.Store(false)
-		return err
-	}
-	select {
-	case <-t.done:
-		if t.err != nil && isStopping(t.err) {
-			return t.err
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// resume runs a waiting turn; one of a dead launch is claimed first.
-func (s *Service) resume(ctx context.Context, t *live) error {
-	if t.rec.LaunchID == s.cfg.DB.LaunchID() {
-		go s.run(t)
-		return nil
-	}
-	var claimed bool
-	err := s.cfg.DB.Write(ctx, func(tx *store.Tx) (err error) {
-		t.rec.Attempt, claimed, err = request.Claim(tx, t.rec.ID, s.cfg.DB.LaunchID())
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("claim request %s: %w", t.rec.ID, err)
-	}
-	if !claimed {
-		return fmt.Errorf("claim request %s: it has ended or another live process has it", t.rec.ID)
-	}
-	t.rec.LaunchID = s.cfg.DB.LaunchID()
-	if t.rec.Attempt <= maxAttempts {
-		go s.run(t)
-		return nil
-	}
-	go func() {
-		defer s.leave(t)
-		f := fault.Errorf(fault.Failed, "", "the turn was interrupted %d times by the end of its process and is given up", t.rec.Attempt-1)
-		s.end(t, chat.Answer{}, f)
-		if s.cfg.Alert != nil {
-			s.cfg.Alert(context.WithoutCancel(t.ctx), Alert{Action: "turn.given_up", Message: "request " + t.rec.ID + ": " + f.Message})
-		}
-	}()
-	return nil
-}
-
-func isStopping(err error) bool { return errors.Is(err, ErrStopping) }
 
 // Drain waits until no turn is open or ctx ends, and returns how many are left.
 func (s *Service) Drain(ctx context.Context) int {
@@ -179,26 +78,15 @@ func (s *Service) Drain(ctx context.Context) int {
 // waits until each has let go of the store.
 func (s *Service) Stop() {
 	s.stop(ErrStopping)
-	s.mu.Lock()
-	waiting := make([]*live, 0, len(s.live))
-	for _, t := range s.live {
-		if t.started.CompareAndSwap(false, true) {
-			waiting = append(waiting, t)
-		}
-	}
-	s.mu.Unlock()
-	for _, t := range waiting {
-		s.end(t, chat.Answer{}, ErrStopping)
-		s.leave(t)
-	}
 	<-s.whenIdle()
+	s.owed.Wait()
 }
 
 // purgeEvery is how often ended requests are looked through.
 const purgeEvery = time.Hour
 
-// Run removes what is older than async.result_ttl until ctx ends.
-func (s *Service) Run(ctx context.Context) error {
+// Purge removes what is older than async.result_ttl, now and then, until ctx ends.
+func (s *Service) Purge(ctx context.Context) error {
 	ticker := time.NewTicker(purgeEvery)
 	defer ticker.Stop()
 	for {

@@ -23,21 +23,29 @@ type Handle struct {
 
 	service   *Service
 	threshold time.Duration
-	live      *live           // nil when the turn was not in hand
+	live      *live           // nil while this process has not the turn in hand
 	rec       *request.Record // set when the request existed before
+	cut       bool            // the process stopped while another's turn was read
 }
 
 // Wait returns the reply of the turn or its fault. A turn that outlasts its
 // threshold returns ErrContinues; the end of ctx leaves the turn running.
 func (h *Handle) Wait(ctx context.Context) (*Reply, error) {
-	if h.live == nil {
-		return h.stored(ctx)
-	}
 	var over <-chan time.Time
 	if h.threshold > 0 && h.service.cfg.Async.EnableEstimation {
 		timer := time.NewTimer(h.threshold)
 		defer timer.Stop()
 		over = timer.C
+	}
+	if h.live == nil {
+		if h.rec != nil && h.rec.Ended() {
+			return stored(h.rec)
+		}
+		if rec, err := h.seek(ctx, over); err != nil {
+			return nil, err
+		} else if h.live == nil {
+			return stored(rec)
+		}
 	}
 	select {
 	case <-h.live.done:
@@ -50,18 +58,7 @@ func (h *Handle) Wait(ctx context.Context) (*Reply, error) {
 }
 
 // stored returns the reply from the record of an ended turn.
-func (h *Handle) stored(ctx context.Context) (*Reply, error) {
-	rec := h.rec
-	if rec == nil || !rec.Ended() {
-		// It ended between the look at the table and the look at the record.
-		var err error
-		if rec, err = request.Get(ctx, h.service.cfg.DB, h.ID); err != nil {
-			return nil, err
-		}
-	}
-	if !rec.Ended() {
-		return nil, fault.Errorf(fault.Unavailable, "SERVICE_UNAVAILABLE", "request %s is in the hands of another process", rec.ID)
-	}
+func stored(rec *request.Record) (*Reply, error) {
 	switch rec.Status {
 	case request.Failed:
 		return nil, fault.New(fault.Failed, rec.ErrorCode, rec.Error)
@@ -95,11 +92,7 @@ func (h *Handle) Frames(ctx context.Context, after uint64, emit func([]Frame) er
 	if rec.Mode != request.ModeStream {
 		return errNotStreaming(h.ID)
 	}
-	frames, err := request.Frames(ctx, h.service.cfg.DB, h.ID, after)
-	if err != nil || len(frames) == 0 {
-		return err
-	}
-	return emit(frames)
+	return h.followStored(ctx, after, emit)
 }
 
 // Stopped tells, after Frames has returned nil, whether the turn was cut by
@@ -107,7 +100,7 @@ func (h *Handle) Frames(ctx context.Context, after uint64, emit func([]Frame) er
 // comes back later.
 func (h *Handle) Stopped() bool {
 	if h.live == nil {
-		return false
+		return h.cut
 	}
 	select {
 	case <-h.live.done:

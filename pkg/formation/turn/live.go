@@ -12,9 +12,12 @@ import (
 type live struct {
 	rec     request.Record
 	fresh   bool    // its session was made for it
+	rivals  bool    // its session may have older turns in another process
+	resumed bool    // it was begun by a launch that is dead
 	stream  *stream // nil unless frames are wanted
 	steps   map[string][]byte
-	started atomic.Bool
+	begun   atomic.Bool   // it waits no more
+	permit  chan struct{} // takes a value while it waits for a place in the background
 	// journalled tells that the end has steps to drop.
 	journalled atomic.Bool
 
@@ -27,7 +30,7 @@ type live struct {
 }
 
 func (s *Service) newLive(rec request.Record) *live {
-	t := &live{rec: rec, done: make(chan struct{})}
+	t := &live{rec: rec, permit: make(chan struct{}), done: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(s.life)
 	return t
 }

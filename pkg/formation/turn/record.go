@@ -18,6 +18,10 @@ import (
 // turn's context may have ended.
 const recordTimeout = 30 * time.Second
 
+// settleEvery is how often the end of a turn is tried to be stored once it
+// could not be.
+const settleEvery = time.Second
+
 // storedReply is what a replay needs beside the text.
 type storedReply struct {
 	Agent string     `json:"agent"`
@@ -29,23 +33,41 @@ type storedReply struct {
 // end writes how a turn ended and tells everybody who waits. A turn that was
 // cut because the process stops stays open: it resumes.
 func (s *Service) end(t *live, answer chat.Answer, err error) {
+	var lost error // the end could not be stored
 	switch cause := context.Cause(t.ctx); {
 	case errors.Is(cause, ErrStopping) && err != nil:
-		t.err = fault.Wrap(fault.Unavailable, "SERVICE_UNAVAILABLE",
-			"the formation is stopping; the request goes on when it is back", ErrStopping)
+		t.err = errGoesOn()
 	case errors.Is(cause, errCancelled):
-		s.endCancelled(t)
+		lost = s.endCancelled(t)
 	case err != nil:
-		s.endFailed(t, err)
+		lost = s.endFailed(t, err)
 	default:
-		s.endCompleted(t, answer)
+		lost = s.endCompleted(t, answer)
 	}
-	t.stream.close()
+	if lost != nil && final(lost) {
+		t.reply, t.err, lost = nil, errGoesOn(), nil
+	}
+	if lost != nil {
+		s.cfg.Log.Error().Err(lost).Str("request", t.rec.ID).Msg("store the end of a turn; it is tried again")
+		if t.err == nil {
+			t.reply, t.err = nil, unstored(lost)
+		}
+		lost = t.err
+	}
+	t.stream.close(lost)
 	t.cancel(nil)
 	close(t.done)
 }
 
-func (s *Service) endCompleted(t *live, answer chat.Answer) {
+// unstored is what a caller gets instead of an answer that was not stored.
+func unstored(err error) error {
+	if fault.KindOf(err) != fault.Internal {
+		return err
+	}
+	return fault.Wrap(fault.Internal, "", "the answer could not be stored", err)
+}
+
+func (s *Service) endCompleted(t *live, answer chat.Answer) (lost error) {
 	now := s.cfg.DB.Now().Truncate(time.Millisecond).UTC()
 	t.reply = &Reply{
 		RequestID: t.rec.ID, UserID: t.rec.UserID, SessionID: t.rec.SessionID, Response: answer.Content,
@@ -54,8 +76,7 @@ func (s *Service) endCompleted(t *live, answer chat.Answer) {
 	}
 	stored, err := json.Marshal(storedReply{Agent: answer.AgentID, Model: answer.Model, Mode: t.reply.ProcessingMode, Usage: answer.Usage})
 	if err != nil {
-		s.endFailed(t, fmt.Errorf("encode reply: %w", err))
-		return
+		return s.endFailed(t, fmt.Errorf("encode reply: %w", err))
 	}
 	if st := t.stream; st != nil {
 		st.last(Frame{Data: st.enc.completed(answer.Content, "success", now.Sub(t.rec.CreatedAt), st.discontinuous(answer.Content))})
@@ -68,19 +89,15 @@ func (s *Service) endCompleted(t *live, answer chat.Answer) {
 			Message: t.rec.Message, Answer: answer.Content, AskedAt: t.rec.CreatedAt, AnsweredAt: now,
 		})
 	})
-	if err != nil {
-		t.reply, t.err = nil, fault.Wrap(fault.Internal, "", "the answer could not be stored", err)
-		s.cfg.Log.Error().Err(err).Str("request", t.rec.ID).Msg("store an answer")
-		return
-	}
-	if !ended { // it was cancelled between the answer and this commit
+	if err == nil && !ended { // it was cancelled between the answer and this commit
 		t.reply = cancelledReply(t.rec, now)
 	}
+	return err
 }
 
 // endFailed records why a turn has no answer. The text of a fault is meant for
 // its reader; anything else stays in the log.
-func (s *Service) endFailed(t *live, err error) {
+func (s *Service) endFailed(t *live, err error) (lost error) {
 	f := fault.From(err)
 	code := f.Name
 	if code == "" {
@@ -95,25 +112,21 @@ func (s *Service) endFailed(t *live, err error) {
 		ID: t.rec.ID, Status: request.Failed, Error: f.Message, ErrorCode: code,
 		At: s.cfg.DB.Now(),
 	}, nil)
-	if err != nil {
-		s.cfg.Log.Error().Err(err).Str("request", t.rec.ID).Msg("store a failure")
-		return
-	}
-	if !ended {
+	if err == nil && !ended {
 		t.err, t.reply = nil, cancelledReply(t.rec, s.cfg.DB.Now())
 	}
+	return err
 }
 
 // endCancelled ends the stream of a turn whose record says cancelled already.
-func (s *Service) endCancelled(t *live) {
+func (s *Service) endCancelled(t *live) (lost error) {
 	now := s.cfg.DB.Now().Truncate(time.Millisecond).UTC()
 	t.reply = cancelledReply(t.rec, now)
 	if st := t.stream; st != nil {
 		st.last(Frame{Data: st.enc.completed("", request.Cancelled, now.Sub(t.rec.CreatedAt), st.discontinuous(""))})
 	}
-	if _, err := s.commitEnd(t, request.End{ID: t.rec.ID, Status: request.Cancelled, At: now}, nil); err != nil {
-		s.cfg.Log.Error().Err(err).Str("request", t.rec.ID).Msg("store a cancellation")
-	}
+	_, lost = s.commitEnd(t, request.End{ID: t.rec.ID, Status: request.Cancelled, At: now}, nil)
+	return lost
 }
 
 func cancelledReply(rec request.Record, at time.Time) *Reply {
@@ -144,12 +157,12 @@ func (st *stream) last(f Frame) {
 
 // commitEnd writes the end of a turn in one commit. It reports false when the
 // record had ended before; the frames are stored either way, so that readers
-// see an end.
+// see an end. A commit that fails is tried again in the background.
 func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) (ended bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), recordTimeout)
 	defer cancel()
 	b := &batch{stream: t.stream}
-	err = s.cfg.DB.Write(ctx, func(tx *store.Tx) (err error) {
+	commit := func(tx *store.Tx) (err error) {
 		if ended, err = request.Finish(tx, e); err != nil {
 			return err
 		}
@@ -164,9 +177,38 @@ func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) 
 			}
 		}
 		return b.append(tx)
-	})
-	if err == nil {
-		b.show()
 	}
-	return ended, err
+	if err = s.cfg.DB.Write(ctx, commit); err == nil {
+		b.show()
+		return ended, nil
+	}
+	if !final(err) {
+		s.owed.Go(func() { s.settle(t.rec.ID, commit) })
+	}
+	return false, err
 }
+
+// settle tries to store the end of a turn until it is, so that a full disk
+// leaves no request open for ever. The next process resumes what is still owed
+// when this one stops.
+func (s *Service) settle(id string, commit func(*store.Tx) error) {
+	ticker := time.NewTicker(settleEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.life.Done():
+			return
+		}
+		err := s.cfg.DB.Write(context.WithoutCancel(s.life), commit)
+		if err == nil {
+			s.cfg.Log.Info().Str("request", id).Msg("stored the end of a turn after all")
+		}
+		if err == nil || final(err) {
+			return
+		}
+	}
+}
+
+// final tells that this process will not write again.
+func final(err error) bool { return errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrClosed) }

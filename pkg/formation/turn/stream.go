@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/store"
@@ -17,7 +17,10 @@ import (
 // Frame is one frame of a stream.
 type Frame = request.Frame
 
-const defaultCancelGrace = 5 * time.Second
+const (
+	defaultCancelGrace = 5 * time.Second
+	onDisconnectCancel = "cancel"
+)
 
 // stream is the frames of a live turn. A frame is numbered when it is made,
 // committed in a batch with whatever else is waiting, and shown after that.
@@ -46,6 +49,7 @@ type stream struct {
 	pending []Frame    // made and not yet in a commit
 	writing bool       // a commit of frames is under way
 	ended   bool
+	err     error // with ended: the closing frames could not be stored
 	readers map[*reader]struct{}
 }
 
@@ -141,11 +145,10 @@ func (st *stream) push(f Frame) {
 	}
 }
 
-// batch is the frames of one commit. Its frames are taken when the commit runs
-// first, and stay the same when it is tried again.
+// batch is the frames of one commit. Each try takes what is pending by then:
+// frames made since, or those of an earlier commit that failed.
 type batch struct {
 	stream *stream
-	taken  bool
 	frames []Frame
 }
 
@@ -153,11 +156,14 @@ func (b *batch) append(tx *store.Tx) error {
 	if b.stream == nil {
 		return nil
 	}
-	if !b.taken {
-		b.stream.mu.Lock()
-		b.frames, b.stream.pending = b.stream.pending, nil
-		b.stream.mu.Unlock()
-		b.taken = true
+	b.stream.mu.Lock()
+	pending := b.stream.pending
+	b.stream.pending = nil
+	b.stream.mu.Unlock()
+	if len(b.frames) > 0 && len(pending) > 0 && pending[0].ID < b.frames[0].ID {
+		b.frames = append(pending, b.frames...)
+	} else {
+		b.frames = append(b.frames, pending...)
 	}
 	return request.AppendFrames(tx, b.stream.rec.ID, b.frames)
 }
@@ -183,7 +189,7 @@ func (st *stream) write() {
 	b := &batch{stream: st}
 	st.service.cfg.DB.Submit(b.append, func(err error) {
 		if err != nil {
-			st.fail(err)
+			st.fail(b, err)
 			return
 		}
 		if b.show() {
@@ -203,21 +209,25 @@ func (st *stream) wakeAll() {
 	}
 }
 
-// fail ends a turn whose frames can't be stored.
-func (st *stream) fail(err error) {
+// fail ends a turn whose frames can't be stored. They stay the next to be.
+func (st *stream) fail(b *batch, err error) {
+	st.mu.Lock()
+	st.pending = append(b.frames, st.pending...)
+	st.mu.Unlock()
 	if t := st.service.find(st.rec.ID); t != nil {
-		t.cancel(fault.Wrap(fault.Internal, "", "the stream could not be stored", err))
+		t.cancel(fmt.Errorf("store the stream: %w", err))
 	}
 }
 
-// close tells readers that no more frames come.
-func (st *stream) close() {
+// close tells readers that no more frames come; err tells why the closing ones
+// are missing.
+func (st *stream) close(err error) {
 	if st == nil {
 		return
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.ended = true
+	st.ended, st.err = true, err
 	st.wakeAll()
 }
 
@@ -249,7 +259,7 @@ func (st *stream) follow(ctx context.Context, after uint64, emit func([]Frame) e
 		if skip := after - base; skip < uint64(len(st.shown)) {
 			fresh = st.shown[skip:]
 		}
-		ended := st.ended
+		ended, failed := st.ended, st.err
 		st.mu.Unlock()
 		if len(fresh) > 0 {
 			if err := emit(fresh); err != nil {
@@ -259,7 +269,7 @@ func (st *stream) follow(ctx context.Context, after uint64, emit func([]Frame) e
 			continue
 		}
 		if ended {
-			return nil
+			return failed
 		}
 		select {
 		case <-r.wake:
@@ -269,26 +279,40 @@ func (st *stream) follow(ctx context.Context, after uint64, emit func([]Frame) e
 	}
 }
 
-// left removes a reader. When the last one has left and the turn is to end
-// with its readers, it is cancelled after a grace, unless one comes back.
+// left removes a reader.
 func (st *stream) left(r *reader) {
 	st.mu.Lock()
 	delete(st.readers, r)
-	watch := len(st.readers) == 0 && !st.ended && st.rec.OnDisconnect == "cancel"
 	st.mu.Unlock()
+	st.checkReaders()
+}
+
+// checkReaders cancels a turn that is to end with its readers, after a grace,
+// when none is left and none comes back, to this process or another.
+func (st *stream) checkReaders() {
+	if st.rec.OnDisconnect != onDisconnectCancel || !st.unread() {
+		return
+	}
 	t := st.service.find(st.rec.ID)
-	if !watch || t == nil {
+	if t == nil {
 		return
 	}
 	timer := time.AfterFunc(st.service.cfg.CancelGrace, func() {
-		st.mu.Lock()
-		alone := len(st.readers) == 0
-		st.mu.Unlock()
-		if alone {
-			if _, err := st.service.cancelTurn(t.ctx, t); err != nil && !errors.Is(err, context.Canceled) {
-				st.service.cfg.Log.Warn().Err(err).Str("request", st.rec.ID).Msg("cancel a turn without readers")
-			}
+		if !st.unread() {
+			return
+		}
+		if found, err := request.ReadElsewhere(t.ctx, st.service.cfg.DB, st.rec.ID); found || err != nil {
+			return // whoever reads there tells when it leaves
+		}
+		if _, err := st.service.cancelTurn(t.ctx, t); err != nil && !errors.Is(err, context.Canceled) {
+			st.service.cfg.Log.Warn().Err(err).Str("request", st.rec.ID).Msg("cancel a turn without readers")
 		}
 	})
 	context.AfterFunc(t.ctx, func() { timer.Stop() })
+}
+
+func (st *stream) unread() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return len(st.readers) == 0 && !st.ended
 }

@@ -10,9 +10,11 @@
 //	                        ▲           │
 //	                        └── resume ◄┘ process died or stopped
 //
-// A request that was open when its process died is resumed by the next one
-// from its journal. Every open request has a live turn in this process's
-// table, so whoever asks for it later joins it.
+// A request that was open when its process died is resumed by another one
+// from its journal. Every open request has a live turn in the table of the
+// process that has it in hand, so whoever asks there for it later joins it.
+// While two processes live side by side, each answers for the other's turns
+// from the store (remote.go).
 package turn
 
 import (
@@ -36,14 +38,6 @@ import (
 
 // JobKind is the kind of the background jobs that run turns.
 const JobKind = "turn"
-
-// backgroundTurns is how many accepted turns begin without waiting for the
-// queue to fetch their jobs; the queue runs as many more.
-const backgroundTurns = 16
-
-// maxAttempts is how often a turn may be cut by the death of its process
-// before it is given up: a turn that kills the process must not do so forever.
-const maxAttempts = 5
 
 var (
 	// ErrContinues tells that a turn outlasted its threshold and goes on in the
@@ -96,8 +90,11 @@ type Service struct {
 	stop     context.CancelCauseFunc
 	sessions sessionLocks
 	pace     pace
-	slots    chan struct{} // one for each background turn that begins at once
+	slots    chan struct{} // one for each background turn that runs without its job
+	opened   chan struct{} // closed by openOnce: recovered turns may go on
+	openOnce sync.Once
 	total    atomic.Int64
+	owed     sync.WaitGroup // ends that are still to be stored
 
 	mu   sync.Mutex // guards the fields that follow
 	live map[string]*live
@@ -110,7 +107,10 @@ func New(ctx context.Context, cfg Config) *Service {
 		cfg.CancelGrace = defaultCancelGrace
 	}
 	life, stop := context.WithCancelCause(ctx)
-	return &Service{cfg: cfg, life: life, stop: stop, slots: make(chan struct{}, backgroundTurns), live: make(map[string]*live)}
+	return &Service{
+		cfg: cfg, life: life, stop: stop, slots: make(chan struct{}, backgroundTurns),
+		opened: make(chan struct{}), live: make(map[string]*live),
+	}
 }
 
 // The modes a caller may ask for.
@@ -253,6 +253,7 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 		if accepted, err = request.Accept(tx, t.rec, key); err != nil || accepted.Existing {
 			return err
 		}
+		t.rivals = tx.Siblings()
 		if !entered {
 			s.enter(t)
 			entered = true
@@ -274,32 +275,9 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 	}
 	if !accepted.Existing {
 		s.total.Add(1)
-		s.begin(t)
+		go s.run(t)
 	}
 	return accepted, nil
-}
-
-// begin starts an accepted turn. A background turn begins at once while there
-// is a slot; else its job begins it when the queue comes to it.
-func (s *Service) begin(t *live) {
-	if t.rec.Mode != request.ModeAsync {
-		t.started.Store(true)
-		go s.run(t)
-		return
-	}
-	select {
-	case s.slots <- struct{}{}:
-	default:
-		return
-	}
-	if !t.started.CompareAndSwap(false, true) {
-		<-s.slots // its job was faster
-		return
-	}
-	go func() {
-		defer func() { <-s.slots }()
-		s.run(t)
-	}()
 }
 
 func (s *Service) enter(t *live) {
@@ -318,7 +296,9 @@ func (s *Service) find(id string) *live {
 func (s *Service) leave(t *live) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.live, t.rec.ID)
+	if s.live[t.rec.ID] == t {
+		delete(s.live, t.rec.ID)
+	}
 	if len(s.live) > 0 {
 		return
 	}
@@ -357,16 +337,16 @@ func (s *Service) run(t *live) {
 }
 
 func (s *Service) answer(t *live) (chat.Answer, error) {
+	release, err := s.admit(t)
+	if err != nil {
+		return chat.Answer{}, err
+	}
+	defer release()
 	ctx, in := t.ctx, overlord.Input{
 		Message: t.rec.Message, AgentID: t.rec.AgentID, Journal: &journal{service: s, turn: t},
 		Deltas: t.stream != nil && s.cfg.Response.Deltas(),
 	}
-	if !t.fresh { // a session made for this request has no past and no rival
-		unlock, err := s.sessions.lock(ctx, t.rec.UserID, t.rec.SessionID)
-		if err != nil {
-			return chat.Answer{}, err
-		}
-		defer unlock()
+	if !t.fresh {
 		past, err := s.cfg.Memory.Recall(ctx, t.rec.UserID, t.rec.SessionID)
 		if err != nil {
 			return chat.Answer{}, fmt.Errorf("recall: %w", err)

@@ -95,6 +95,7 @@ func start(t *testing.T, path, launch string, h turn.Handler, opt options) *proc
 	if _, err := p.Recover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	p.Open()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- queue.Run(ctx) }()
