@@ -214,5 +214,5 @@ func TestUpdate_IsRefusedDuringTheFirstDeploy(t *testing.T) {
 	if err := r.Service.Delete(t.Context(), "hello"); err != nil {
 		t.Error(err)
 	}
-	<-result
+	assertFault(t, <-result, fault.Conflict, "DeployConflict", "was deleted during its deploy")
 }

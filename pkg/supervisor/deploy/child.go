@@ -42,7 +42,7 @@ func (s *Service) spec(f *formation, dir string) (process.Spec, error) {
 		OutLog: d.outLog(f.id), ErrLog: d.errLog(f.id),
 		ServerID: c.ServerID, HeaderPrefix: c.HeaderPrefix, Socket: socket,
 		ReadyTimeout: c.ReadyTimeout, DrainTimeout: c.DrainTimeout, KillTimeout: c.KillTimeout,
-		OrphanTimeout: c.OrphanTimeout,
+		OrphanTimeout: c.OrphanTimeout, LameDuck: s.cfg.LameDuck,
 	}
 	spec.Guard, err = s.guard(f.id, spec)
 	return spec, err

@@ -62,7 +62,7 @@ func (s *Service) Deploy(ctx context.Context, req Request, sink Sink) (View, err
 		return View{}, t.failure(err, RollbackDone)
 	}
 	f.setCancel(nil)
-	f.setComing(false)
+	f.came()
 	<-f.ops
 	return s.Get(context.WithoutCancel(ctx), req.ID)
 }

@@ -104,7 +104,7 @@ func (s *Service) firstLaunch(ctx context.Context, d *dev, t *track) (int, error
 		err = cause
 	}
 	d.setCancel(nil)
-	d.setComing(false)
+	d.came()
 	return port, err
 }
 

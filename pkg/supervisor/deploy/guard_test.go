@@ -21,8 +21,8 @@ func procFile(t *testing.T, pid int, file, name string) string {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, name) {
-			return strings.Join(strings.Fields(strings.TrimPrefix(line, name)), " ")
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			return strings.Join(strings.Fields(rest), " ")
 		}
 	}
 	t.Fatalf("/proc/%d/%s has no line %q", pid, file, name)

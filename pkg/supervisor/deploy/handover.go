@@ -21,7 +21,6 @@ type handover struct {
 // probation: beside the process that serves, or alone when the formation is down.
 // On an error the formation is as it was.
 func (s *Service) handOver(ctx context.Context, h handover) error {
-	h.spec.LameDuck = s.cfg.LameDuck
 	return h.f.mgr.Update(ctx, h.spec, process.UpdateOptions{
 		Probation: s.cfg.Probation, Spawning: string(h.spawning), Stopping: string(h.stopping), Progress: h.t.launch,
 		Commit: func(ctx context.Context) error { return s.commit(ctx, h) },

@@ -113,7 +113,7 @@ func (s *Service) restoreOne(ctx context.Context, f *formation, row registry.For
 			log.Error().Err(err).Msg("a child that should be stopped did not stop")
 		}
 	}
-	f.setComing(false)
+	f.came()
 	<-f.ops
 	return false
 }
@@ -125,7 +125,7 @@ func (s *Service) bringUp(ctx context.Context, f *formation, slots chan struct{}
 	var history []process.Exit
 	for {
 		err := s.bringUpOnce(ctx, f, slots)
-		f.setComing(false)
+		f.came()
 		<-f.ops
 		if err == nil || ctx.Err() != nil {
 			return

@@ -31,7 +31,11 @@ func (s *Service) Rollback(ctx context.Context, id, version string, sink Sink) (
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return Updated{}, t.failure(err, RollbackDone)
+		done := RollbackDone
+		if t.stage == StageValidating || t.stage == StageResolving {
+			done = RollbackNotNeeded // nothing was launched yet
+		}
+		return Updated{}, t.failure(err, done)
 	}
 	return s.updated(ctx, id, row.Current)
 }

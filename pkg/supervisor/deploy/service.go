@@ -1,11 +1,12 @@
-// Package deploy holds the use cases of the supervisor: deploy, start, stop,
-// restart and delete a formation, tell how it is, and bring the fleet back
-// after the supervisor was away.
+// Package deploy holds the use cases of the supervisor: deploy, update, roll
+// back, start, stop, restart and delete a formation, tell how it is, and bring
+// the fleet back after the supervisor was away.
 //
 // It promises that a change which returned nil is committed in the registry,
-// that a deploy which failed leaves nothing behind, that operations on one
-// formation follow each other, and that an operation goes on when the client
-// that asked for it leaves. httpapi calls it; the proxy asks it for targets.
+// that a deploy or update which failed leaves nothing behind and what served
+// before serving, that operations on one formation follow each other, and that
+// an operation goes on when the client that asked for it leaves. httpapi calls
+// it; the proxy asks it for targets.
 package deploy
 
 import (
@@ -51,7 +52,8 @@ type Config struct {
 	// Probation is how long a new version must serve before the old one ends; 0
 	// skips it.
 	Probation time.Duration
-	// LameDuck is how long a replaced process waits for idle clients.
+	// LameDuck is how long a process that is replaced by an update, rollback or
+	// restart waits for idle clients.
 	LameDuck time.Duration
 	// InitTimeout bounds a manifest's init command; 0 means 5 minutes.
 	InitTimeout time.Duration
@@ -231,10 +233,10 @@ func (s *Service) goingDown() bool {
 	return s.down
 }
 
-// setComing says whether a launch is about to come without an operator's call.
-func (f *formation) setComing(coming bool) {
+// came says that the launch which was to come without an operator's call is over.
+func (f *formation) came() {
 	f.mu.Lock()
-	f.coming = coming
+	f.coming = false
 	f.mu.Unlock()
 	f.wake()
 }

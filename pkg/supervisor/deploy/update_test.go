@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,9 +24,7 @@ func version(semantic string, extra map[string]string) map[string]string {
 		"formation.afs": strings.NewReplacer("version: 1.2.3", "version: "+semantic, "Name of hello", "Hello "+semantic).
 			Replace(deploytest.Files("hello", nil)["formation.afs"]),
 	}
-	for name, text := range extra {
-		files[name] = text
-	}
+	maps.Copy(files, extra)
 	return files
 }
 

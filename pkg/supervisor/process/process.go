@@ -63,7 +63,8 @@ type Spec struct {
 	DrainTimeout time.Duration
 	// KillTimeout is how long after DrainTimeout the child is killed. 0 is 5 s.
 	KillTimeout time.Duration
-	// LameDuck is how long a replaced child waits for idle clients.
+	// LameDuck is how long a child that is replaced, not stopped, waits for idle
+	// clients.
 	LameDuck time.Duration
 	// OrphanTimeout is how long the child lives without a supervisor. 0 is for ever.
 	OrphanTimeout time.Duration

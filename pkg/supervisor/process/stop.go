@@ -23,9 +23,12 @@ type retirement struct {
 // ctx ends; then the child is left as it is.
 func (m *Manager) retire(ctx context.Context, c *child, r retirement) retirement {
 	s := c.spec
+	if r.closeSocket {
+		s.LameDuck = 0 // clients are refused from now on: none needs to learn it first
+	}
 	limit, cancel := context.WithTimeout(ctx, s.LameDuck+s.DrainTimeout+s.KillTimeout)
 	defer cancel()
-	clean := m.askToStop(limit, c, r)
+	clean := m.askToStop(limit, c, s, r)
 	if ctx.Err() == nil {
 		c.conn.Detach() // the child's farewell waits for open connections
 	}
@@ -64,11 +67,10 @@ func (m *Manager) retire(ctx context.Context, c *child, r retirement) retirement
 // askToStop drains and stops the child over control. It returns false when
 // control did not answer; a child that answers with an error is told to stop
 // all the same.
-func (m *Manager) askToStop(ctx context.Context, c *child, r retirement) bool {
+func (m *Manager) askToStop(ctx context.Context, c *child, s Spec, r retirement) bool {
 	if _, err := askHealth(ctx, c.conn, m.cfg.HealthTimeout); err != nil {
 		return false
 	}
-	s := c.spec
 	if r.beside {
 		m.pause(ctx, c)
 	}

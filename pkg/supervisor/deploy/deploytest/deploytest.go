@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,7 +35,7 @@ type Rig struct {
 	Service  *deploy.Service
 	Registry *registry.Registry
 	Ports    *ports.Pool
-	First    int // of the ports, ten of them
+	First    int // of the ports, ten of them, which nobody else has
 
 	stop context.CancelFunc
 }
@@ -61,7 +60,7 @@ func New(t testing.TB, change func(*deploy.Config)) *Rig {
 // NewAt is New on a directory that exists, with a short path.
 func NewAt(t testing.TB, home string, change func(*deploy.Config)) *Rig {
 	t.Helper()
-	r := &Rig{Home: home, First: 10000 + rand.IntN(2000)*10}
+	r := &Rig{Home: home, First: takeBlock(t)}
 	r.Start(t, change)
 	return r
 }
@@ -74,7 +73,7 @@ func (r *Rig) Start(t testing.TB, change func(*deploy.Config)) {
 	if r.Registry, err = registry.Open(t.Context(), registry.Config{Path: filepath.Join(r.Home, "registry.db")}); err != nil {
 		t.Fatal(err)
 	}
-	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + 9}); err != nil {
+	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + blockSize - 1}); err != nil {
 		t.Fatal(err)
 	}
 	binary, err := os.Executable()

@@ -119,7 +119,7 @@ func superviseHome(ctx context.Context, home string) error {
 	if r.Registry, err = registry.Open(ctx, registry.Config{Path: filepath.Join(home, "registry.db")}); err != nil {
 		return err
 	}
-	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + 9}); err != nil {
+	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + blockSize - 1}); err != nil {
 		return err
 	}
 	binary, err := os.Executable()
