@@ -69,6 +69,20 @@ func PeerAddr(r *http.Request, trusted []netip.Prefix) string {
 	return host
 }
 
+// Trusted tells whether the socket's peer is within trusted, so that what it
+// says about the client's own request may be believed.
+func Trusted(r *http.Request, trusted []netip.Prefix) bool {
+	if len(trusted) == 0 {
+		return false
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	peer, err := netip.ParseAddr(host)
+	return err == nil && within(peer, trusted)
+}
+
 func within(addr netip.Addr, prefixes []netip.Prefix) bool {
 	addr = addr.Unmap().WithZone("")
 	for _, p := range prefixes {

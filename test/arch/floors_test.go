@@ -33,6 +33,7 @@ var floors = []floor{
 	{"pkg/secretfile", nil, "one file format"},
 	{"pkg/httpx", nil, "HTTP manners of both doors; knows neither API"},
 	{"pkg/control", []string{"proto/control/v1"}, "hides the wire of the child's contract"},
+	{"pkg/openapi", nil, "describes routes and types; serves nothing"},
 	{"pkg/client", nil, "a caller of the HTTP APIs sees what any client sees"},
 	{"pkg/confine", nil, "what a process does to itself knows the kernel only"},
 
@@ -72,9 +73,14 @@ var floors = []floor{
 		"a service with children of its own; no other room names it, so only tests can import it",
 	},
 	{
+		"pkg/supervisor/metrics",
+		[]string{"pkg/control", "pkg/httpx", "pkg/supervisor/process", "pkg/supervisor/deploy"},
+		"reads the fleet and the doors' counters; nobody imports it but the assembly",
+	},
+	{
 		"pkg/supervisor/httpapi",
 		[]string{
-			"pkg/httpx", "pkg/archive", "pkg/supervisor/auth", "pkg/supervisor/logs", "pkg/supervisor/registry",
+			"pkg/httpx", "pkg/openapi", "pkg/archive", "pkg/supervisor/auth", "pkg/supervisor/logs", "pkg/supervisor/registry",
 			"pkg/supervisor/process", "pkg/supervisor/proxy", "pkg/supervisor/deploy",
 		},
 		"a door turns requests into calls of the use cases",

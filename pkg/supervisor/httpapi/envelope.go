@@ -13,14 +13,14 @@ import (
 // down: about as long as a restart takes.
 const retryAfter = "5"
 
-// success is the envelope of every good reply.
-type success struct {
+// envelope is that of every good reply.
+type envelope[T any] struct {
 	Success bool `json:"success"`
-	Data    any  `json:"data"`
+	Data    T    `json:"data"`
 }
 
-func reply(c echo.Context, status int, data any) error {
-	return httpx.JSON(c, status, success{Success: true, Data: data})
+func reply[T any](c echo.Context, status int, data T) error {
+	return httpx.JSON(c, status, envelope[T]{Success: true, Data: data})
 }
 
 // failure is the envelope of every error.
@@ -37,21 +37,20 @@ func (a *API) renderError(c echo.Context, err error) {
 	f := toFailure(err)
 	switch f.Code {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		c.Response().Header().Set("Retry-After", retryAfter)
+		if c.Response().Header().Get("Retry-After") == "" {
+			c.Response().Header().Set("Retry-After", retryAfter)
+		}
 	case http.StatusUnauthorized:
-		c.Response().Header().Set("WWW-Authenticate", a.challenge())
+		if c.Response().Header().Get("WWW-Authenticate") == "" {
+			c.Response().Header().Set("WWW-Authenticate", a.challenge())
+		}
 	}
 	if err := httpx.JSON(c, f.Code, f); err != nil {
 		a.cfg.Log.Error().Err(err).Msg("an error reply could not be encoded")
 	}
 }
 
-func (a *API) challenge() string {
-	if a.cfg.HeaderPrefix == "" {
-		return "SVC-HMAC"
-	}
-	return a.cfg.HeaderPrefix + "-HMAC"
-}
+func (a *API) challenge() string { return a.cfg.HeaderPrefix + "-HMAC" }
 
 // toFailure names err. A path that exists with another method is unknown too:
 // the API has no name for it (server.md 1.2).
@@ -91,6 +90,3 @@ func orElse(name, otherwise string) string {
 func invalid(format string, args ...any) error {
 	return fault.Errorf(fault.Invalid, "ValidationError", format, args...)
 }
-
-// base is the address by which the client reached us, without a slash at the end.
-func (a *API) base(c echo.Context) string { return "http://" + c.Request().Host }

@@ -9,6 +9,7 @@ import (
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 	"github.com/agentformation/service/pkg/supervisor/process"
+	"github.com/agentformation/service/pkg/supervisor/registry"
 )
 
 // item is a formation in a list.
@@ -37,17 +38,30 @@ type detail struct {
 	DeployedAt      time.Time  `json:"deployed_at"`
 	UpdatedAt       time.Time  `json:"updated_at"`
 	LastHealthCheck *time.Time `json:"last_health_check,omitempty"`
-	LastExit        *lastExit  `json:"last_exit,omitempty"`
+	LastExit        *exit      `json:"last_exit,omitempty"`
+	Exits           []exit     `json:"exits"`              // the newest first
 	Warnings        []string   `json:"warnings,omitempty"` // of the last load
 }
 
-// lastExit tells how the last process ended, and its last words.
-type lastExit struct {
+// exit tells how a process ended, and its last words.
+type exit struct {
 	Reason   string    `json:"reason"`
 	ExitCode *int      `json:"exit_code,omitempty"` // absent when a signal ended it or nobody knows
 	Signal   string    `json:"signal,omitempty"`
 	At       time.Time `json:"at"`
+	Launch   string    `json:"launch,omitempty"`
+	Served   float64   `json:"served"` // seconds
 	Stderr   []string  `json:"stderr,omitempty"`
+}
+
+type listReply struct {
+	Formations []item `json:"formations"`
+	Total      int    `json:"total"`
+}
+
+type removed struct {
+	ID      string `json:"id"`
+	Message string `json:"message"`
 }
 
 func (a *API) list(c echo.Context) error {
@@ -59,15 +73,20 @@ func (a *API) list(c echo.Context) error {
 	for i, v := range views {
 		items[i] = toItem(v)
 	}
-	return reply(c, http.StatusOK, map[string]any{"formations": items, "total": len(items)})
+	return reply(c, http.StatusOK, listReply{Formations: items, Total: len(items)})
 }
 
 func (a *API) get(c echo.Context) error {
-	v, err := a.cfg.Deploy.Get(c.Request().Context(), httpx.Param(c, "id"))
+	id := httpx.Param(c, "id")
+	v, err := a.cfg.Deploy.Get(c.Request().Context(), id)
 	if err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, toDetail(v))
+	exits, err := a.cfg.Deploy.Exits(c.Request().Context(), id)
+	if err != nil {
+		return err
+	}
+	return reply(c, http.StatusOK, toDetail(v, exits))
 }
 
 func (a *API) remove(c echo.Context) error {
@@ -75,7 +94,7 @@ func (a *API) remove(c echo.Context) error {
 	if err := a.cfg.Deploy.Delete(c.Request().Context(), id); err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, map[string]any{"id": id, "message": "Formation '" + id + "' deleted"})
+	return reply(c, http.StatusOK, removed{ID: id, Message: "Formation '" + id + "' deleted"})
 }
 
 func toItem(v deploy.View) item {
@@ -92,10 +111,10 @@ func toItem(v deploy.View) item {
 	return i
 }
 
-func toDetail(v deploy.View) detail {
+func toDetail(v deploy.View, exits []registry.Exit) detail {
 	d := detail{
 		item: toItem(v), CreatedAt: v.CreatedAt, DeployedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt,
-		Warnings: v.Process.Warnings,
+		Exits: make([]exit, len(exits)), Warnings: v.Process.Warnings,
 	}
 	if v.Current != nil {
 		d.DeployedAt = v.Current.DeployedAt
@@ -104,11 +123,23 @@ func toDetail(v deploy.View) detail {
 		at = at.UTC()
 		d.LastHealthCheck = &at
 	}
+	for i, e := range exits {
+		d.Exits[i] = toExit(e)
+	}
 	if e := v.Process.LastExit; e != nil {
-		d.LastExit = &lastExit{Reason: e.Reason, Signal: e.Signal, At: e.Time.UTC(), Stderr: e.Stderr}
-		if e.Code >= 0 {
-			d.LastExit.ExitCode = &e.Code
-		}
+		last := toExit(registry.Exit{Time: e.Time, Code: e.Code, Signal: e.Signal, Reason: e.Reason, Served: e.Served, Stderr: e.Stderr})
+		d.LastExit = &last
 	}
 	return d
+}
+
+func toExit(e registry.Exit) exit {
+	x := exit{
+		Reason: e.Reason, Signal: e.Signal, At: e.Time.UTC(), Launch: e.Launch,
+		Served: e.Served.Round(time.Millisecond).Seconds(), Stderr: e.Stderr,
+	}
+	if e.Code >= 0 {
+		x.ExitCode = &e.Code
+	}
+	return x
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -23,17 +22,18 @@ const (
 	// bodyTimeout is how long such a body may take to arrive.
 	bodyTimeout = 30 * time.Second
 
-	actionDeploy  = "formations.deploy"
 	actionUnknown = "unknown"
 )
 
 // call is one /rpc request on its way through the guard.
 type call struct {
 	action string
+	bundle bool // its body is streamed
 	claim  *auth.Claim
-	body   []byte // of every route but deploy, whose body is streamed
+	body   []byte // of every route but those that take a bundle
+	events bool   // the answer is a stream although the client did not say so
 	// outcome is the fault of an operation that was answered as an event
-	// stream, so with HTTP status 200.
+	// stream, so with HTTP status 200, or in an envelope of its own.
 	outcome error
 }
 
@@ -42,18 +42,16 @@ const callKey = "call"
 
 func callOf(c echo.Context) *call { return c.Get(callKey).(*call) }
 
-// guard lets only signed requests through to /rpc and records each. The
-// routes are recognised by their pattern as well as by the path, so that no
-// way of writing a path passes by.
+// guard lets only signed requests through to /rpc and records each.
 func (a *API) guard(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if !strings.HasPrefix(c.Request().URL.Path, "/rpc") && !strings.HasPrefix(c.Path(), "/rpc") {
+		if !isRPC(c) {
 			return next(c)
 		}
 		start := a.now()
 		k := &call{action: actionUnknown}
-		if action, ok := a.actions[c.Request().Method+c.Path()]; ok {
-			k.action = action
+		if r := a.byRoute[c.Request().Method+c.Path()]; r != nil {
+			k.action, k.bundle = r.action, r.bundle
 		}
 		c.Set(callKey, k)
 		err := a.authorize(c, k)
@@ -61,6 +59,10 @@ func (a *API) guard(next echo.HandlerFunc) echo.HandlerFunc {
 			err = named(next(c))
 		}
 		a.record(c, k, err, start)
+		if err != nil && c.Response().Committed {
+			// The answer broke off; its end must not look like one.
+			panic(http.ErrAbortHandler)
+		}
 		return err
 	}
 }
@@ -74,19 +76,32 @@ func named(err error) error {
 	return err
 }
 
-// authorize checks the request's signature. Where that covers a body which is
-// streamed, the deploy handler finishes the claim.
+// authorize checks the request's signature and the caller's rate. Where the
+// signature covers a body which is streamed, the handler finishes the claim.
 func (a *API) authorize(c echo.Context, k *call) (err error) {
-	if k.claim, err = a.cfg.Auth.Check(c.Request()); err != nil {
-		return err
+	k.claim, err = a.cfg.Auth.Check(c.Request())
+	if a.limiter != nil {
+		if limited := a.limit(c, a.caller(c, k.claim)); limited != nil {
+			return limited
+		}
 	}
-	if k.action == actionDeploy {
-		return nil
+	if err != nil || k.bundle {
+		return err
 	}
 	if k.body, err = readBody(c); err != nil {
 		return err
 	}
 	return k.claim.Finish(sha256.Sum256(k.body), int64(len(k.body)))
+}
+
+// caller names who is counted. A claim that is not verified yet names a key that
+// exists, at least: the count of that key at this address, and no other, can be
+// used up without its secret.
+func (a *API) caller(c echo.Context, claim *auth.Claim) string {
+	if claim == nil {
+		return "- " + a.network(c)
+	}
+	return "key " + claim.KeyID + " " + a.network(c)
 }
 
 func readBody(c echo.Context) ([]byte, error) {
@@ -110,7 +125,8 @@ func readBody(c echo.Context) ([]byte, error) {
 }
 
 // record appends the audit record of a finished call. It happens although the
-// client may have left.
+// client may have left. Refusals, of which a stranger can cause any number, are
+// coalesced.
 func (a *API) record(c echo.Context, k *call, err error, start time.Time) {
 	rec := registry.AuditRecord{
 		Action: k.action, ID: formationID(c), RequestID: httpx.RequestID(c),
@@ -123,13 +139,20 @@ func (a *API) record(c echo.Context, k *call, err error, start time.Time) {
 	if err = errors.Join(err, k.outcome); err != nil {
 		rec.Result, rec.Status = "failure", toFailure(err).Code
 	}
-	if rec.Status == http.StatusUnauthorized {
+	a.count(rec.Status, a.now().Sub(start))
+	if rec.Status == http.StatusUnauthorized || rec.Status == http.StatusTooManyRequests {
 		rec.Result = "refused"
-		if !a.refusals.first(rec.RemoteAddr, start) {
+		if !a.refusals.first(refuser{rec.RemoteAddr, rec.Status}, start) {
 			return
 		}
 	}
 	a.append(c, rec, start)
+}
+
+func (a *API) count(status int, took time.Duration) {
+	if a.cfg.Calls != nil {
+		a.cfg.Calls.Observe(status, took)
+	}
 }
 
 // formationID is the formation that a call is about, "" for none.

@@ -12,26 +12,33 @@ func (a *API) ping(c echo.Context) error {
 	return c.String(http.StatusOK, "pong")
 }
 
-// health repeats the fields at top level for monitors that know no envelope.
-func (a *API) health(c echo.Context) error {
-	type body struct {
-		Status     string `json:"status"`
-		Version    string `json:"version"`
-		Formations int    `json:"formations"`
-		Uptime     int64  `json:"uptime"`
-	}
-	b := body{Status: "ok", Version: a.cfg.Server.Version, Formations: a.cfg.Deploy.Counts().Total, Uptime: a.uptime()}
-	return httpx.JSON(c, http.StatusOK, struct {
-		Success bool `json:"success"`
-		body
-		Data any `json:"data"`
-	}{true, b, struct {
-		body
-		PortPool portPool `json:"port_pool"`
-	}{b, a.portPool(b.Formations)}})
+type health struct {
+	Status     string `json:"status" enum:"ok"`
+	Version    string `json:"version"`
+	Formations int    `json:"formations"`
+	Uptime     int64  `json:"uptime"` // seconds
 }
 
-// portPool tells how many ports of the formations' range are given out.
+// healthReply repeats the fields at top level for monitors that know no
+// envelope.
+type healthReply struct {
+	Success bool `json:"success"`
+	health
+	Data healthData `json:"data"`
+}
+
+type healthData struct {
+	health
+	PortPool portPool `json:"port_pool"`
+}
+
+func (a *API) health(c echo.Context) error {
+	h := health{Status: "ok", Version: a.cfg.Server.Version, Formations: a.cfg.Deploy.Counts().Total, Uptime: a.uptime()}
+	return httpx.JSON(c, http.StatusOK, healthReply{true, h, healthData{h, a.portPool(h.Formations)}})
+}
+
+// portPool tells how many ports of the formations' range are given out, to
+// drafts as well.
 type portPool struct {
 	Allocated int `json:"allocated"`
 	Available int `json:"available"`
@@ -39,6 +46,9 @@ type portPool struct {
 }
 
 func (a *API) portPool(formations int) portPool {
-	total := a.cfg.Server.PortLast - a.cfg.Server.PortFirst + 1
-	return portPool{Allocated: formations, Available: max(0, total-formations), Total: total}
+	total, leased := a.cfg.Server.PortLast-a.cfg.Server.PortFirst+1, formations
+	if a.cfg.LeasedPorts != nil {
+		leased = a.cfg.LeasedPorts()
+	}
+	return portPool{Allocated: leased, Available: max(0, total-leased), Total: total}
 }

@@ -12,36 +12,57 @@ import (
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 )
 
+type started struct {
+	ID      string `json:"id"`
+	Status  string `json:"status"`
+	Message string `json:"message"`
+	Port    int    `json:"port"`
+}
+
+type restarted struct {
+	started
+	RestartCount int `json:"restart_count"`
+}
+
+type stopped struct {
+	ID      string `json:"id"`
+	Status  string `json:"status"`
+	Message string `json:"message"`
+}
+
+func toStarted(v deploy.View, done string) started {
+	return started{ID: v.ID, Status: string(v.Process.Status), Message: "Formation '" + v.ID + "' " + done, Port: v.Port}
+}
+
 func (a *API) start(c echo.Context) error {
 	id := httpx.Param(c, "id")
+	if err := checkEmpty(callOf(c).body); err != nil {
+		return err
+	}
 	return a.operate(c, operation{
 		status: http.StatusOK,
-		check:  func() error { return checkEmpty(callOf(c).body) },
-		run: func(ctx context.Context, sink deploy.Sink) (deploy.View, error) {
-			return a.cfg.Deploy.Start(ctx, id, sink)
+		run: func(ctx context.Context, sink deploy.Sink) (outcome, error) {
+			v, err := a.cfg.Deploy.Start(ctx, id, sink)
+			return outcome{View: v}, err
 		},
-		result: func(v deploy.View) any {
-			return map[string]any{
-				"id": v.ID, "status": v.Process.Status, "message": "Formation '" + v.ID + "' started", "port": v.Port,
-			}
-		},
+		result: func(o outcome) any { return toStarted(o.View, "started") },
 	})
 }
 
 func (a *API) restart(c echo.Context) error {
 	id := httpx.Param(c, "id")
+	if err := checkEmpty(callOf(c).body); err != nil {
+		return err
+	}
 	return a.operate(c, operation{
 		status:  http.StatusOK,
 		counted: true,
-		check:   func() error { return checkEmpty(callOf(c).body) },
-		run: func(ctx context.Context, sink deploy.Sink) (deploy.View, error) {
-			return a.cfg.Deploy.Restart(ctx, id, sink)
+		run: func(ctx context.Context, sink deploy.Sink) (outcome, error) {
+			v, err := a.cfg.Deploy.Restart(ctx, id, sink)
+			return outcome{View: v}, err
 		},
-		result: func(v deploy.View) any {
-			return map[string]any{
-				"id": v.ID, "status": v.Process.Status, "message": "Formation '" + v.ID + "' restarted",
-				"restart_count": v.RestartCount, "port": v.Port,
-			}
+		result: func(o outcome) any {
+			return restarted{started: toStarted(o.View, "restarted"), RestartCount: o.RestartCount}
 		},
 	})
 }
@@ -54,12 +75,12 @@ func (a *API) stop(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, map[string]any{
-		"id": v.ID, "status": v.Process.Status, "message": "Formation '" + v.ID + "' stopped",
+	return reply(c, http.StatusOK, stopped{
+		ID: v.ID, Status: string(v.Process.Status), Message: "Formation '" + v.ID + "' stopped",
 	})
 }
 
-// checkEmpty accepts no body or a JSON object, whose keys mean nothing here.
+// checkEmpty accepts no body or a JSON object.
 func checkEmpty(body []byte) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil

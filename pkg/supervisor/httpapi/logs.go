@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -13,44 +12,70 @@ import (
 )
 
 const (
-	defaultLines = 100
-	maxLines     = 10000
+	maxLines = 10000
 	// keepAlive is how often a silent stream shows that it lives, so that a
 	// client which left is noticed.
 	keepAlive = 15 * time.Second
 )
 
+// logReply holds the lines of both streams, also those that were not asked for,
+// which are empty.
+type logReply struct {
+	FormationID string     `json:"formation_id"`
+	Stream      string     `json:"stream" enum:"stdout,stderr,all"`
+	Logs        logLists   `json:"logs"`
+	TotalLines  logNumbers `json:"total_lines"`
+}
+
+type logLists struct {
+	Stdout []string `json:"stdout"`
+	Stderr []string `json:"stderr"`
+}
+
+type logNumbers struct {
+	Stdout int `json:"stdout"`
+	Stderr int `json:"stderr"`
+}
+
 func (a *API) logs(c echo.Context) error {
+	if f := c.QueryParam("follow"); f == "true" || f == "1" {
+		return a.followedLogs(c)
+	}
 	id := httpx.Param(c, "id")
 	name, streams, err := logStreams(c)
 	if err != nil {
 		return err
 	}
-	if f := c.QueryParam("follow"); f == "true" || f == "1" {
-		if _, err := a.cfg.Deploy.Get(c.Request().Context(), id); err != nil {
-			return err
-		}
-		return a.followLogs(c, id, streams)
-	}
-	n, err := logLines(c)
+	n, err := countParam(c, maxLines, "lines", "limit")
 	if err != nil {
 		return err
 	}
-	lines := map[deploy.Stream][]string{deploy.Stdout: {}, deploy.Stderr: {}}
-	total := map[deploy.Stream]int{deploy.Stdout: 0, deploy.Stderr: 0}
+	out := logReply{FormationID: id, Stream: name, Logs: logLists{Stdout: []string{}, Stderr: []string{}}}
 	for _, stream := range streams {
 		tail, err := a.cfg.Deploy.TailLog(c.Request().Context(), id, stream, n)
 		if err != nil {
 			return err
 		}
-		if tail.Lines != nil {
-			lines[stream] = tail.Lines
+		lines, total := &out.Logs.Stdout, &out.TotalLines.Stdout
+		if stream == deploy.Stderr {
+			lines, total = &out.Logs.Stderr, &out.TotalLines.Stderr
 		}
-		total[stream] = tail.Total
+		*lines, *total = append(*lines, tail.Lines...), tail.Total
 	}
-	return reply(c, http.StatusOK, map[string]any{
-		"formation_id": id, "stream": name, "logs": lines, "total_lines": total,
-	})
+	return reply(c, http.StatusOK, out)
+}
+
+// followedLogs answers with new lines as they come.
+func (a *API) followedLogs(c echo.Context) error {
+	id := httpx.Param(c, "id")
+	_, streams, err := logStreams(c)
+	if err != nil {
+		return err
+	}
+	if _, err := a.cfg.Deploy.Get(c.Request().Context(), id); err != nil {
+		return err
+	}
+	return a.followLogs(c, id, streams)
 }
 
 func logStreams(c echo.Context) (string, []deploy.Stream, error) {
@@ -62,21 +87,6 @@ func logStreams(c echo.Context) (string, []deploy.Stream, error) {
 	default:
 		return "", nil, invalid("stream must be stdout, stderr or all, not %q", name)
 	}
-}
-
-func logLines(c echo.Context) (int, error) {
-	text := c.QueryParam("lines")
-	if text == "" {
-		text = c.QueryParam("limit")
-	}
-	if text == "" {
-		return defaultLines, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return 0, invalid("lines must be a whole number from 1 to %d, not %q", maxLines, text)
-	}
-	return min(n, maxLines), nil
 }
 
 // logEvent is one new line.

@@ -1,4 +1,5 @@
-// Package proxy forwards /api/<formation>/... to the formation's own port.
+// Package proxy forwards /api/<formation>/... to the formation's own port, and
+// /draft and /mcp likewise.
 //
 // It promises that the formation sees the request as it was sent (path and
 // query still encoded, hop-by-hop headers gone, forwarding headers that can be
@@ -6,18 +7,21 @@
 // by frame), and that the formation's request ends when the client leaves. It
 // adds no timeout of its own once the formation has accepted. Where a formation
 // answers is asked anew for each request; connections are kept per process, so
-// none is reused for a successor. httpapi mounts it.
+// none is reused for a successor.
+//
+// A request that meets the death of a formation's process is sent again to its
+// successor when it is certain that nobody has read it, and only then: see
+// verdict. httpapi mounts the proxy.
 package proxy
 
 import (
 	"context"
 	"errors"
+	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -29,14 +33,8 @@ import (
 	"github.com/agentformation/service/pkg/httpx"
 )
 
-const (
-	dialTimeout = 5 * time.Second
-	// idleTimeout is shorter than the 60 s after which a formation closes an
-	// idle connection, so that no request meets a closing one.
-	idleTimeout = 45 * time.Second
-	idlePerHost = 256
-	bufferSize  = 32 << 10
-)
+// copyBuffer is what a stream holds in memory, in bytes, beside its connections.
+const copyBuffer = 8 << 10
 
 // Target says where a formation answers.
 type Target struct {
@@ -45,12 +43,16 @@ type Target struct {
 	Launch string
 }
 
+// FindFunc finds a formation. Its error is what the client is told; it may wait
+// for a process that is being replaced.
+type FindFunc func(ctx context.Context, id string) (Target, error)
+
 // Config says how requests are forwarded.
 type Config struct {
 	Log zerolog.Logger
-	// Target finds a formation. Its error is what the client is told; it may
-	// wait for a process that is being replaced.
-	Target func(ctx context.Context, id string) (Target, error)
+	// Target finds what /api and /mcp lead to, Draft what /draft does; a nil Draft
+	// finds nothing.
+	Target, Draft FindFunc
 	// HeaderPrefix is the word in X-<prefix>-Server, "SVC" when empty.
 	HeaderPrefix string
 	// Version is the value of that header.
@@ -66,23 +68,34 @@ type Proxy struct {
 	buffers  bufferPool
 	errorLog *log.Logger
 
-	mu       sync.RWMutex // guards backends
-	backends map[string]*backend
+	mu      sync.RWMutex // guards members
+	members map[key]*member
 }
 
-// backend holds the connections to one process.
-type backend struct {
-	target    Target
-	transport *http.Transport
+// key names what is forwarded to: a formation, or a draft of that id.
+type key struct {
+	id    string
+	draft bool
+}
+
+// member is one of them. The counter outlives its processes.
+type member struct {
+	meter   httpx.Meter
+	backend *backend // to the present process; Proxy.mu guards it
 }
 
 // New returns a Proxy without connections.
 func New(cfg Config) *Proxy {
+	if cfg.Draft == nil {
+		cfg.Draft = func(_ context.Context, id string) (Target, error) {
+			return Target{}, fault.Errorf(fault.NotFound, "FormationNotFound", "No formation with id '%s'", id)
+		}
+	}
 	return &Proxy{
 		cfg: cfg, server: http.CanonicalHeaderKey(httpx.HeaderName(cfg.HeaderPrefix, "Server")),
-		buffers:  bufferPool{pool: &sync.Pool{New: func() any { return new([bufferSize]byte) }}},
+		buffers:  bufferPool{pool: &sync.Pool{New: func() any { return new([copyBuffer]byte) }}},
 		errorLog: log.New(streamLog{cfg.Log}, "", 0),
-		backends: make(map[string]*backend),
+		members:  make(map[key]*member),
 	}
 }
 
@@ -96,192 +109,182 @@ func (l streamLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Mount adds the routes below prefix ("/api"): prefix/:id and all below it.
-func (p *Proxy) Mount(e *echo.Echo, prefix string) {
-	e.Any(prefix+"/:id", p.handle)
-	e.Any(prefix+"/:id/*", p.handle)
+// mount is one way in.
+type mount struct {
+	prefix string
+	draft  bool
+	// keep is what of the prefix the formation sees.
+	keep string
+}
+
+// Mount adds the routes /api, /draft and /mcp with an id and all below it.
+func (p *Proxy) Mount(e *echo.Echo) {
+	for _, m := range []mount{{prefix: "/api"}, {prefix: "/draft", draft: true}, {prefix: "/mcp", keep: "/mcp"}} {
+		handle := func(c echo.Context) error { return p.handle(c, m) }
+		e.Any(m.prefix+"/:id", handle)
+		e.Any(m.prefix+"/:id/*", handle)
+	}
 }
 
 // Close closes idle connections. Requests in progress go on.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, b := range p.backends {
-		b.transport.CloseIdleConnections()
-		delete(p.backends, id)
+	for _, m := range p.members {
+		m.backend.retire()
+	}
+	clear(p.members)
+}
+
+// Moved closes the idle connections to the formation's process, since another
+// has taken its place or is about to: a process that is being replaced need not
+// wait for them.
+func (p *Proxy) Moved(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m := p.members[key{id: id}]; m != nil {
+		m.backend.retire()
+		m.backend = nil
 	}
 }
 
-func (p *Proxy) handle(c echo.Context) error {
-	id := httpx.Param(c, "id")
-	b, err := p.backend(c.Request().Context(), id)
-	if err != nil {
+// Counted returns what was counted for a formation, drafts apart.
+func (p *Proxy) Counted(id string) httpx.MeterReading {
+	if m := p.known(key{id: id}); m != nil {
+		return m.meter.Read()
+	}
+	return new(httpx.Meter).Read()
+}
+
+func (p *Proxy) handle(c echo.Context, m mount) (err error) {
+	h := &hop{p: p, key: key{id: httpx.Param(c, "id"), draft: m.draft}, keep: m.keep}
+	start := time.Now()
+	if err := h.find(c.Request().Context()); err != nil {
+		if known := p.known(h.key); known != nil {
+			known.meter.Observe(statusOf(c, err), time.Since(start))
+		}
 		return err
+	}
+	// Also when the answer breaks off, which is a panic.
+	defer func() { h.member.meter.Observe(statusOf(c, err), time.Since(start)) }()
+	return h.serve(c)
+}
+
+// statusOf is what the client got, 0 when it had left.
+func statusOf(c echo.Context, err error) int {
+	switch {
+	case err == nil:
+		return c.Response().Status
+	case fault.KindOf(err) == fault.Canceled:
+		return 0
+	default:
+		return fault.KindOf(err).HTTPStatus()
+	}
+}
+
+// serve forwards one request. An answer that breaks off is a panic with
+// http.ErrAbortHandler, which cuts the client's connection.
+func (h *hop) serve(c echo.Context) error {
+	rc := http.NewResponseController(c.Response())
+	// Otherwise our server closes the request's body as soon as the answer
+	// begins, while a large one may still be on its way to the formation.
+	_ = rc.EnableFullDuplex() // a protocol without it has no such rule
+	in := *c.Request()
+	if in.Body != nil {
+		in.Body = keptOpen{in.Body}
 	}
 	var failed error
 	rp := httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { p.rewrite(r, b.target.Addr) },
-		ModifyResponse: adapt,
-		Transport:      b.transport,
-		BufferPool:     p.buffers,
-		ErrorLog:       p.errorLog,
+		Rewrite:        h.rewrite,
+		ModifyResponse: h.adapt,
+		Transport:      h,
+		BufferPool:     h.p.buffers,
+		ErrorLog:       h.p.errorLog,
 		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}
-	// Otherwise our server closes the request's body as soon as the answer
-	// begins. The transport may still look for that body's end then; it takes the
-	// read of a closed one for a fault and cuts the answer off.
-	_ = http.NewResponseController(c.Response()).EnableFullDuplex() // a protocol without it has no such rule
-	rp.ServeHTTP(c.Response(), c.Request())
+	defer h.finish(c, rc)
+	rp.ServeHTTP(c.Response(), &in)
 	if failed == nil {
 		return nil
 	}
-	if cause := c.Request().Context().Err(); cause != nil {
+	if cause := in.Context().Err(); cause != nil {
 		return fault.Wrap(fault.Canceled, "", "the client left", errors.Join(cause, failed))
 	}
-	p.cfg.Log.Warn().Err(failed).Str("formation", id).Str("request_id", httpx.RequestID(c)).Msg("formation did not respond")
+	if _, ok := errors.AsType[*fault.Error](failed); ok {
+		return failed
+	}
+	h.p.cfg.Log.Warn().Err(failed).Str("formation", h.key.id).Str("request_id", httpx.RequestID(c)).Msg("formation did not respond")
 	return fault.Wrap(fault.BadGateway, "BadGateway", "Formation did not respond", failed)
 }
 
-// backend returns the connections to the process that serves id now.
-func (p *Proxy) backend(ctx context.Context, id string) (*backend, error) {
-	target, err := p.cfg.Target(ctx, id)
+// keptOpen is a body that our server closes, not ReverseProxy: closing waits for
+// a read in progress, and that one may wait for the client.
+type keptOpen struct{ io.ReadCloser }
+
+// Close does nothing.
+func (keptOpen) Close() error { return nil }
+
+// find asks for the process that serves now, and for the connections to it.
+func (h *hop) find(ctx context.Context) error {
+	find := h.p.cfg.Target
+	if h.key.draft {
+		find = h.p.cfg.Draft
+	}
+	target, err := find(ctx, h.key.id)
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
-			p.forget(id)
+			h.p.forget(h.key)
 		}
-		return nil, err
+		return err
 	}
-	p.mu.RLock()
-	b := p.backends[id]
-	p.mu.RUnlock()
-	if b != nil && b.target == target {
-		return b, nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if b = p.backends[id]; b != nil && b.target == target {
-		return b, nil
-	}
-	if b != nil {
-		b.transport.CloseIdleConnections()
-	}
-	b = &backend{target: target, transport: newTransport()}
-	p.backends[id] = b
-	return b, nil
-}
-
-// forget drops the connections to a formation that is gone.
-func (p *Proxy) forget(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if b := p.backends[id]; b != nil {
-		b.transport.CloseIdleConnections()
-		delete(p.backends, id)
-	}
-}
-
-func newTransport() *http.Transport {
-	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		DisableCompression:    true, // bodies pass as they are
-		MaxIdleConnsPerHost:   idlePerHost,
-		IdleConnTimeout:       idleTimeout,
-		ExpectContinueTimeout: time.Second,
-	}
-}
-
-// rewrite makes the request that the formation sees. ReverseProxy has dropped
-// hop-by-hop and forwarding headers before.
-func (p *Proxy) rewrite(r *httputil.ProxyRequest, addr string) {
-	raw := strip(r.In.URL.EscapedPath())
-	path, err := url.PathUnescape(raw)
-	if err != nil { // it was parsed as part of a URL before, so it can't be
-		path = raw
-	}
-	r.Out.URL = &url.URL{
-		Scheme: "http", Host: addr, Path: path, RawPath: raw,
-		RawQuery: r.In.URL.RawQuery, ForceQuery: r.In.URL.ForceQuery,
-	}
-	r.Out.Host = ""
-	h := r.Out.Header
-	h.Del("Connection") // ReverseProxy keeps both for a change of protocol,
-	h.Del("Upgrade")    // which formations do not know
-	h[p.server] = []string{p.cfg.Version}
-	p.forwarded(r)
-}
-
-// forwarded sets the X-Forwarded-* headers. What came in counts only when a
-// trusted proxy sent it.
-func (p *Proxy) forwarded(r *httputil.ProxyRequest) {
-	peer := httpx.PeerAddr(&http.Request{RemoteAddr: r.In.RemoteAddr}, nil)
-	chain, proto, host := peer, "http", r.In.Host
-	if r.In.TLS != nil {
-		proto = "https"
-	}
-	if p.trusted(peer) {
-		if in := r.In.Header.Values("X-Forwarded-For"); len(in) > 0 {
-			chain = strings.Join(in, ", ") + ", " + peer
-		}
-		if in := r.In.Header.Get("X-Forwarded-Proto"); in != "" {
-			proto = in
-		}
-		if in := r.In.Header.Get("X-Forwarded-Host"); in != "" {
-			host = in
-		}
-	}
-	h := r.Out.Header
-	h["X-Forwarded-For"] = []string{chain}
-	h["X-Forwarded-Proto"] = []string{proto}
-	h["X-Forwarded-Host"] = []string{host}
-}
-
-func (p *Proxy) trusted(peer string) bool {
-	addr, err := netip.ParseAddr(peer)
-	if err != nil {
-		return false
-	}
-	addr = addr.Unmap().WithZone("")
-	for _, prefix := range p.cfg.TrustedProxies {
-		if prefix.Contains(addr) {
-			return true
-		}
-	}
-	return false
-}
-
-// strip removes the first two segments ("/api/<id>") of an escaped path.
-func strip(path string) string {
-	rest := path
-	for range 2 {
-		i := strings.IndexByte(rest[min(1, len(rest)):], '/')
-		if i < 0 {
-			return "/"
-		}
-		rest = rest[i+1:]
-	}
-	return rest
-}
-
-// adapt removes what our own door has set already: a browser refuses an answer
-// that allows an origin twice. A refused body is still on its way, so its
-// connection ends with the answer, and the client must not use it again.
-func adapt(r *http.Response) error {
-	if r.StatusCode == http.StatusRequestEntityTooLarge {
-		r.Header.Set("Connection", "close")
-	}
-	for name := range r.Header {
-		if strings.HasPrefix(name, "Access-Control-") {
-			delete(r.Header, name)
-		}
-	}
+	h.member, h.backend = h.p.member(h.key, target)
 	return nil
+}
+
+// known returns what was forwarded to before, nil for the rest.
+func (p *Proxy) known(k key) *member {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.members[k]
+}
+
+// member returns the connections to target, those to its predecessor retired.
+func (p *Proxy) member(k key, target Target) (*member, *backend) {
+	p.mu.RLock()
+	m := p.members[k]
+	if m != nil && m.backend != nil && m.backend.target == target {
+		defer p.mu.RUnlock()
+		return m, m.backend
+	}
+	p.mu.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m = p.members[k]; m == nil {
+		m = &member{}
+		p.members[k] = m
+	}
+	if m.backend == nil || m.backend.target != target {
+		m.backend.retire()
+		m.backend = &backend{target: target}
+	}
+	return m, m.backend
+}
+
+// forget drops what is gone.
+func (p *Proxy) forget(k key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m := p.members[k]; m != nil {
+		m.backend.retire()
+		delete(p.members, k)
+	}
 }
 
 // bufferPool lends buffers to ReverseProxy without an allocation for each.
 type bufferPool struct{ pool *sync.Pool }
 
-// Get returns a buffer of 32 KiB.
-func (b bufferPool) Get() []byte { return b.pool.Get().(*[bufferSize]byte)[:] }
+// Get returns a buffer of copyBuffer bytes.
+func (b bufferPool) Get() []byte { return b.pool.Get().(*[copyBuffer]byte)[:] }
 
 // Put takes it back.
-func (b bufferPool) Put(buf []byte) { b.pool.Put((*[bufferSize]byte)(buf)) }
+func (b bufferPool) Put(buf []byte) { b.pool.Put((*[copyBuffer]byte)(buf)) }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,12 @@ import (
 	"github.com/agentformation/service/pkg/supervisor/proxy"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		os.Exit(childMain())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // bench is a formation behind a proxy, both on real sockets.
 type bench struct {
@@ -59,7 +65,7 @@ func setup(t *testing.T, formation http.HandlerFunc, change func(*proxy.Config))
 		f := fault.From(err)
 		_ = c.String(f.Kind.HTTPStatus(), f.Name+": "+f.Message)
 	}})
-	p.Mount(e, "/api")
+	p.Mount(e)
 	front := httptest.NewServer(e)
 	b.url, b.client = front.URL, &http.Client{
 		Transport:     &http.Transport{DisableCompression: true},
@@ -373,25 +379,6 @@ func TestProxy_NewProcessGetsNewConnections(t *testing.T) {
 	}
 }
 
-func BenchmarkProxy(b *testing.B) {
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
-	defer up.Close()
-	p := proxy.New(proxy.Config{Log: zerolog.Nop(), Target: func(context.Context, string) (proxy.Target, error) {
-		return proxy.Target{Addr: up.Listener.Addr().String()}, nil
-	}})
-	defer p.Close()
-	e := httpx.NewEcho(httpx.Config{Log: zerolog.Nop()})
-	p.Mount(e, "/api")
-	b.ReportAllocs()
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/hello/v1/health", http.NoBody))
-		if w.Code != http.StatusOK {
-			b.Fatal(w.Code)
-		}
-	}
-}
-
 // lateEnd is a request body whose end is looked for only when the answer has
 // begun, as it happens between two processes.
 type lateEnd struct {
@@ -432,7 +419,7 @@ func TestProxy_AnAnswerThatBeginsBeforeTheBodysEndIsNotCutOff(t *testing.T) {
 			return next(c)
 		}
 	})
-	p.Mount(e, "/api")
+	p.Mount(e)
 	front := httptest.NewServer(e)
 	defer front.Close()
 	res, err := front.Client().Post(front.URL+"/api/hello/v1/chat", "application/json", strings.NewReader(`{"message":"hello"}`))

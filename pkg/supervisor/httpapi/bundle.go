@@ -1,0 +1,130 @@
+package httpapi
+
+import (
+	"mime"
+	"net/http"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/httpx"
+	"github.com/agentformation/service/pkg/openapi"
+	"github.com/agentformation/service/pkg/supervisor/deploy"
+)
+
+const (
+	headerFormationID      = "X-Formation-ID"
+	headerFormationVersion = "X-Formation-Version"
+)
+
+// bundleTypes are the media types of a bundle.
+func bundleTypes() []string {
+	return []string{"application/gzip", "application/x-gzip", "application/octet-stream"}
+}
+
+// bundleRoutes are those whose body is a bundle, which is streamed to disk.
+func (a *API) bundleRoutes() []route {
+	const one = "/rpc/formations/:id"
+	version := openapi.Param{Name: headerFormationVersion, In: "header", About: "the manifest's when absent"}
+	shared := []string{
+		"400 InvalidContentType", "400 InvalidFormationID", "400 ExtractError", "400 ParseError", "400 SecretsError", "400 IDMismatch",
+		"400 VersionMismatch", "400 InvalidRuntime", "400 ResolveError", "400 HealthCheckFailed", "413 PayloadTooLarge",
+		"500 DirectoryError", "500 MoveError", "500 SpawnError",
+	}
+	created := append([]string{
+		"400 MissingHeader", "409 ValidationError", "500 PortAllocationError", "500 CleanupError", "500 RegisterError",
+	}, shared...)
+	updated := append([]string{
+		"404 FormationNotFound", "404 RuntimeNotFound", "409 UpdateInProgress", "409 NoChange", "500 SwitchError",
+	}, shared...)
+	body := &openapi.Body{Types: bundleTypes()}
+	deployed := route{
+		method: "POST", path: "/rpc/formations", action: "formations.deploy", bundle: true, handler: a.deploy, tag: "operations",
+		about: "Deploys a new formation from a bundle.", body: body, fails: created,
+		params:  []openapi.Param{{Name: headerFormationID, In: "header", About: "id of the formation", Required: true}, version},
+		replies: []openapi.Reply{answers[launched](201), streams()},
+	}
+	update := route{
+		method: "PUT", path: one, action: "formations.update", bundle: true, handler: a.update, tag: "operations",
+		about: "Lets a new version take over from the one that serves.", body: body, fails: updated,
+		params: []openapi.Param{version}, replies: []openapi.Reply{answers[updatedReply](200), streams()},
+	}
+	again := deployed // by the id in the path
+	again.path, again.params = one+"/deploy", []openapi.Param{version}
+	posted := update
+	posted.method, posted.path = "POST", one+"/update"
+	for _, r := range []*route{&again, &posted} {
+		r.tag = "aliases"
+		r.fails = append([]string{"400 ValidationError"}, r.fails...)
+	}
+	again.fails = slices.DeleteFunc(again.fails, func(f string) bool { return f == "400 MissingHeader" })
+	return []route{deployed, update, again, posted, streamed(again), streamed(posted)}
+}
+
+// withBundle receives the bundle of a request, when check finds nothing wrong
+// before, and hands it to then. Where the signature covers the body, nothing is
+// told or done before that is right.
+func (a *API) withBundle(c echo.Context, check func() error, then func(*deploy.Bundle) error) error {
+	k := callOf(c)
+	var bundle *deploy.Bundle
+	defer func() { bundle.Discard() }()
+	var err error
+	if !k.claim.Verified() {
+		if bundle, err = a.receiveUnproven(c, k); err != nil {
+			return err
+		}
+	}
+	if err := checkType(c); err != nil {
+		return err
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	if bundle == nil {
+		if bundle, err = a.receive(c, k); err != nil {
+			return err
+		}
+	}
+	return then(bundle)
+}
+
+// checkType refuses what is no bundle. The older routes, which have the id in
+// their path, were once given other things.
+func checkType(c echo.Context) error {
+	kind, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type"))
+	if err == nil && slices.Contains(bundleTypes(), kind) {
+		return nil
+	}
+	if kind == jsonType && c.Request().Method == http.MethodPost && httpx.Param(c, "id") != "" {
+		return invalid("a bundle is needed: send the formation as a gzipped tar file with Content-Type application/gzip")
+	}
+	return fault.New(fault.Invalid, "InvalidContentType", "Content-Type must be application/gzip")
+}
+
+func (a *API) receiveUnproven(c echo.Context, k *call) (*deploy.Bundle, error) {
+	select {
+	case a.unproven <- struct{}{}:
+		defer func() { <-a.unproven }()
+		return a.receive(c, k)
+	default:
+		return nil, fault.New(fault.RateLimited, "RateLimited", "too many uploads at once; try again")
+	}
+}
+
+// receive stores the body and finishes the claim of a signature that covers it.
+func (a *API) receive(c echo.Context, k *call) (*deploy.Bundle, error) {
+	if n := c.Request().ContentLength; n > a.cfg.MaxBundle {
+		return nil, fault.Errorf(fault.TooLarge, "PayloadTooLarge",
+			"the bundle has %d bytes; at most %d are allowed (limits.bundle.max_bytes)", n, a.cfg.MaxBundle)
+	}
+	b, err := a.cfg.Deploy.Receive(c.Request().Context(), c.Request().Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.claim.Finish(b.Sum, b.Size); err != nil {
+		b.Discard()
+		return nil, err
+	}
+	return b, nil
+}
