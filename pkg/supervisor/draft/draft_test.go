@@ -194,26 +194,29 @@ func TestClone_LeavesNothingWhenItFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
 	small := func(l draft.Limits) func(*draft.Place) { return func(p *draft.Place) { p.Limits = l } }
 	for name, tc := range map[string]struct {
-		ctx    context.Context
+		left   bool // the caller
 		src    string
 		change func(*draft.Place)
 		kind   fault.Kind
 		fault  string
 	}{
-		"too many":    {t.Context(), src, small(draft.Limits{MaxEntries: 2}), fault.TooLarge, "PayloadTooLarge"},
-		"too large":   {t.Context(), src, small(draft.Limits{MaxBytes: 299}), fault.TooLarge, "PayloadTooLarge"},
-		"no source":   {t.Context(), src + "/x", small(draft.Limits{}), fault.Failed, "CopyError"},
-		"caller left": {gone, src, small(draft.Limits{}), fault.Failed, "CopyError"},
+		"too many":    {false, src, small(draft.Limits{MaxEntries: 2}), fault.TooLarge, "PayloadTooLarge"},
+		"too large":   {false, src, small(draft.Limits{MaxBytes: 299}), fault.TooLarge, "PayloadTooLarge"},
+		"no source":   {false, src + "/x", small(draft.Limits{}), fault.Failed, "CopyError"},
+		"caller left": {true, src, small(draft.Limits{}), fault.Failed, "CopyError"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := place(t)
 			tc.change(&p)
-			assertFault(t, draft.Clone(tc.ctx, p, draft.Meta{}, tc.src), tc.kind, tc.fault, "")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tc.left {
+				cancel()
+			}
+			assertFault(t, draft.Clone(ctx, p, draft.Meta{}, tc.src), tc.kind, tc.fault, "")
 			if draft.Exists(p.Dir) {
 				t.Error("there is a draft")
 			}

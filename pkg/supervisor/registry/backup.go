@@ -200,7 +200,17 @@ func steps(ctx context.Context, b *sqlite3.SQLiteBackup) error {
 // thing that is wrong with it, "" when it is sound. The error is about the
 // reading.
 func CheckSQLite(ctx context.Context, path string) (problem string, err error) {
-	if _, err := os.Stat(path); err != nil {
+	// SQLite takes a file that is shorter than a page for an empty database.
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("check database: %w", err)
+	}
+	defer f.Close()
+	head := make([]byte, len(sqliteMagic))
+	switch n, err := io.ReadFull(f, head); {
+	case n > 0 && !bytes.Equal(head, sqliteMagic):
+		return "the file is not a database", nil
+	case err != nil && !errors.Is(err, io.EOF):
 		return "", fmt.Errorf("check database: %w", err)
 	}
 	conn, end, err := connect(ctx, path, "mode=ro&immutable=1")
@@ -224,6 +234,7 @@ func CheckSQLite(ctx context.Context, path string) (problem string, err error) {
 type Kept struct {
 	ID      string // of the formation
 	Dir     string // relative to the formation's directory
+	SHA256  string // of its bundle
 	Staged  bool   // its deploy or update is not committed
 	Current bool
 }
@@ -237,7 +248,7 @@ func Inventory(ctx context.Context, path string) ([]Kept, error) {
 	}
 	defer end()
 	rows, err := conn.QueryContext(ctx,
-		`SELECT f.id, v.dir, v.state = 'staged', v.serial IS f.current
+		`SELECT f.id, v.dir, v.sha256, v.state = 'staged', v.serial IS f.current
 		 FROM formations f JOIN versions v ON v.formation_id = f.id ORDER BY f.id, v.serial`)
 	if err != nil {
 		return nil, fmt.Errorf("read the registry: %w", err)
@@ -246,7 +257,7 @@ func Inventory(ctx context.Context, path string) ([]Kept, error) {
 	var all []Kept
 	for rows.Next() {
 		var k Kept
-		if err := rows.Scan(&k.ID, &k.Dir, &k.Staged, &k.Current); err != nil {
+		if err := rows.Scan(&k.ID, &k.Dir, &k.SHA256, &k.Staged, &k.Current); err != nil {
 			return nil, fmt.Errorf("read the registry: %w", err)
 		}
 		all = append(all, k)

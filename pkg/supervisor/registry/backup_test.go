@@ -144,6 +144,8 @@ func TestCheckSQLite_NamesDamage(t *testing.T) {
 		"a page of zeros": func(b []byte) []byte { clear(b[5*4096 : 6*4096]); return b },
 		"cut short":       func(b []byte) []byte { return b[:len(b)/2] },
 		"no database":     func(b []byte) []byte { clear(b[:100]); return b },
+		"a few bytes":     func(b []byte) []byte { return b[:100] },
+		"another file":    func([]byte) []byte { return []byte("x") },
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, damage(bytes.Clone(data)), 0o600); err != nil {
@@ -215,8 +217,8 @@ func TestInventory_ReadsACopyWithoutChangingIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []registry.Kept{
-		{ID: "one", Dir: "versions/1", Current: true},
-		{ID: "two", Dir: "versions/1", Staged: true},
+		{ID: "one", Dir: "versions/1", SHA256: "x", Current: true},
+		{ID: "two", Dir: "versions/1", SHA256: "x", Staged: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("inventory (-want +got):\n%s", diff)
