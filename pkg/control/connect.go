@@ -129,7 +129,9 @@ func connect(ctx context.Context, runDir string, cfg *goplugin.ClientConfig) (_ 
 		return nil, err
 	}
 	c.socket = addr.String()
-	if err := probe(ctx, addr, cfg.TLSConfig); err != nil {
+	// A child that we have just launched has read the same keys as we, so for it a
+	// handshake more is a cost without a use.
+	if err := probe(ctx, addr, cfg.TLSConfig, cfg.Reattach != nil); err != nil {
 		return nil, err
 	}
 	return c, c.dispense()
@@ -157,15 +159,19 @@ func (c *Conn) dispense() error {
 	return nil
 }
 
-// probe makes one TLS connection within ctx. go-plugin's own takes no context
-// and leaves goroutines behind when it fails, so what can fail is tried first.
-func probe(ctx context.Context, addr net.Addr, cfg *tls.Config) error {
+// probe makes one connection within ctx, with a TLS handshake when that is asked
+// for. go-plugin's own takes no context and leaves goroutines behind when it
+// fails, so what can fail is tried first.
+func probe(ctx context.Context, addr net.Addr, cfg *tls.Config, handshake bool) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	cfg = cfg.Clone()
-	cfg.NextProtos = []string{"h2"}
-	d := tls.Dialer{Config: cfg}
-	conn, err := d.DialContext(ctx, addr.Network(), addr.String())
+	dial := new(net.Dialer).DialContext
+	if handshake {
+		cfg = cfg.Clone()
+		cfg.NextProtos = []string{"h2"}
+		dial = (&tls.Dialer{Config: cfg}).DialContext
+	}
+	conn, err := dial(ctx, addr.Network(), addr.String())
 	if err != nil {
 		return fmt.Errorf("connect to the child: %w", err)
 	}

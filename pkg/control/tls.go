@@ -1,8 +1,7 @@
 package control
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tlsFile holds, in this order, the certificate of a formation's own authority,
@@ -63,8 +64,10 @@ func writeTLS(runDir string, text []byte) error {
 	if err != nil {
 		return err
 	}
+	// Not synced: what a crash of the machine leaves of it is made anew, since no
+	// child outlives the machine.
 	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
+	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), filepath.Join(runDir, tlsFile))
 	}
@@ -75,7 +78,9 @@ func writeTLS(runDir string, text []byte) error {
 }
 
 func loadTLS(runDir string) (*tlsPair, error) {
-	f, err := os.Open(filepath.Join(runDir, tlsFile))
+	// Neither through a link nor waiting at a pipe, which a child of another user
+	// could plant there.
+	f, err := os.OpenFile(filepath.Join(runDir, tlsFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open control keys: %w", err)
 	}
@@ -118,33 +123,39 @@ func parseTLS(text []byte) (*tlsPair, error) {
 // server is the child's configuration: only the supervisor's key is let in.
 func (p *tlsPair) server() *tls.Config {
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{p.child},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    p.authority,
+		MinVersion:       tls.VersionTLS13,
+		CurvePreferences: curves(),
+		Certificates:     []tls.Certificate{p.child},
+		ClientAuth:       tls.RequireAndVerifyClientCert,
+		ClientCAs:        p.authority,
 	}
 }
 
 // client is the supervisor's configuration: only the child's key is believed.
 func (p *tlsPair) client() *tls.Config {
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{p.manager},
-		RootCAs:      p.authority,
-		ServerName:   tlsName,
+		MinVersion:       tls.VersionTLS13,
+		CurvePreferences: curves(),
+		Certificates:     []tls.Certificate{p.manager},
+		RootCAs:          p.authority,
+		ServerName:       tlsName,
 	}
 }
 
+// curves leaves out the key exchange that withstands quantum computers, the
+// dearest part of a start: nothing of this conversation leaves the machine.
+func curves() []tls.CurveID { return []tls.CurveID{tls.X25519, tls.CurveP256} }
+
 // generateTLS makes an authority and the two certificates that it signs.
 func generateTLS() ([]byte, error) {
-	rootKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	rootPublic, rootKey, err := ed25519.GenerateKey(rand.Reader) // the cheapest to make and to check
 	if err != nil {
 		return nil, err
 	}
 	root := certificate(1, "control authority")
 	root.IsCA, root.BasicConstraintsValid, root.MaxPathLenZero = true, true, true
 	root.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, root, root, &rootKey.PublicKey, rootKey)
+	der, err := x509.CreateCertificate(rand.Reader, root, root, rootPublic, rootKey)
 	if err != nil {
 		return nil, err
 	}
@@ -176,12 +187,12 @@ func certificate(serial int64, name string) *x509.Certificate {
 }
 
 // issue returns leaf, signed by the authority, and its new key as PEM.
-func issue(leaf, root *x509.Certificate, rootKey *ecdsa.PrivateKey) ([]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func issue(leaf, root *x509.Certificate, rootKey ed25519.PrivateKey) ([]byte, error) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	cert, err := x509.CreateCertificate(rand.Reader, leaf, root, &key.PublicKey, rootKey)
+	cert, err := x509.CreateCertificate(rand.Reader, leaf, root, public, rootKey)
 	if err != nil {
 		return nil, err
 	}

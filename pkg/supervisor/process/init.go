@@ -55,7 +55,9 @@ func (m *Manager) runInit(ctx context.Context, spec Spec, progress Progress) err
 	if err != nil {
 		return m.stillborn(c, err)
 	}
-	if err := c.begin(p); err != nil {
+	err = c.begin(p)
+	p.watch()
+	if err != nil {
 		m.killFor(c, err.Error())
 		m.ended(c, "")
 		return m.notSpawned(spec, err)

@@ -58,8 +58,9 @@ func openProc(pid int) (*proc, error) {
 	return p, nil
 }
 
-// startProc starts cmd and holds it; from then on it is ours to wait for. When it
-// fails nothing of the process is left.
+// startProc starts cmd and holds it; from then on it is ours to wait for, and its
+// number is its own until watch is called. When it fails nothing of the process
+// is left.
 func startProc(cmd *exec.Cmd) (*proc, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -70,9 +71,10 @@ func startProc(cmd *exec.Cmd) (*proc, error) {
 		return nil, errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()))
 	}
 	p.own = true
-	p.watch()
 	if err := cmd.Process.Release(); err != nil {
-		return nil, errors.Join(err, p.killGroup())
+		err = errors.Join(err, p.killGroup())
+		p.watch()
+		return nil, err
 	}
 	return p, nil
 }

@@ -80,6 +80,9 @@ func (l *launched) Start(context.Context) error {
 	if err != nil && p != nil {
 		err = errors.Join(err, p.killGroup())
 	}
+	if p != nil {
+		p.watch()
+	}
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
