@@ -216,3 +216,43 @@ func TestUpdate_IsRefusedDuringTheFirstDeploy(t *testing.T) {
 	}
 	assertFault(t, <-result, fault.Conflict, "DeployConflict", "was deleted during its deploy")
 }
+
+func TestCancelUpdate_OfAFormationThatWasStoppedLeavesItStopped(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	before := r.MustDeploy(t, "hello", nil)
+	if _, err := r.Service.Stop(t.Context(), "hello"); err != nil {
+		t.Fatal(err)
+	}
+	result := updating(t, r)
+	port, status, err := r.Service.CancelUpdate(t.Context(), "hello")
+	if err != nil || port != before.Port || status != process.StatusStopped {
+		t.Errorf("cancel: port %d, %s, %v", port, status, err)
+	}
+	assertFault(t, <-result, fault.Conflict, "DeployConflict", "was cancelled")
+	if v := get(t, r, "hello"); v.Process.Status != process.StatusStopped || v.Desired != registry.Stopped || v.Current.Serial != 1 {
+		t.Errorf("afterwards: %+v", v)
+	}
+	if _, answer := deploytest.Ask(t, before.Port, "/"); !strings.Contains(answer, "refused") {
+		t.Errorf("the port answers %q", answer)
+	}
+}
+
+func TestUpdate_EndsACrashLoop(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, func(c *deploy.Config) {
+		c.Probation = 300 * time.Millisecond
+		c.Manager.Policy = process.DefaultPolicy()
+		c.Manager.Policy.Max = 1000
+		c.Manager.Policy.MaxDelay = 200 * time.Millisecond
+	})
+	before := r.MustDeploy(t, "hello", map[string]string{"behave": "crash-after 1ms"})
+	deploytest.Eventually(t, "the formation crashes again and again", func() bool { return get(t, r, "hello").RestartCount > 2 })
+	u, err := r.Update(t, "hello", version("2.0.0", nil))
+	if err != nil || u.Process.Status != process.StatusRunning || u.Current.Semantic != "2.0.0" || u.Port != before.Port {
+		t.Fatalf("update: %+v, %v", u, err)
+	}
+	if _, pid := deploytest.Ask(t, u.Port, "/"); pid != itoa(u.Process.PID) {
+		t.Errorf("the port is answered by %q, want %d", pid, u.Process.PID)
+	}
+}

@@ -232,7 +232,8 @@ func (f *formation) Records(ctx context.Context, _ uint64, sink func(control.Rec
 }
 
 // routes: / tells the process number, /dir the version's directory, /env the environment, /log writes a line
-// to both logs, /exit ends the process without a word to the supervisor.
+// to both logs, /exit ends the process without a word to the supervisor, /stream
+// opens an event stream without end, /ticks?n one of n events, 10 ms each.
 func (f *formation) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strconv.Itoa(os.Getpid())) })
@@ -248,6 +249,18 @@ func (f *formation) routes() http.Handler {
 		fmt.Fprint(w, "data: open\n\n")
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
+	})
+	mux.HandleFunc("/ticks", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		n, _ := strconv.Atoi(r.URL.RawQuery)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for i := range n {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+			<-tick.C
+		}
+		fmt.Fprint(w, "data: end\n\n")
 	})
 	return mux
 }
