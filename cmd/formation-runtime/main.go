@@ -34,6 +34,10 @@ func main() {
 	// reach the error log.
 	inherited, err := control.Inherit()
 	syscall.Umask(0o077) // what a formation writes is its own
+	// A file over the limit of the process is an error of that write, like a full
+	// disk, and not its end. A channel that nobody reads: unlike with
+	// signal.Ignore, tool processes start with the default action.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(heapLimit())
 	if err == nil {

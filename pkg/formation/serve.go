@@ -207,10 +207,13 @@ func (f *Formation) stop() error {
 	var errs []error
 	if server != nil {
 		cancel()
+		f.farewell(p.life, server)
 		errs = append(errs, server.Close())
 	}
 	if background != nil {
-		errs = append(errs, background.Wait())
+		if err := background.Wait(); !errors.Is(err, store.ErrFenced) { // that was told by Fatal
+			errs = append(errs, err)
+		}
 	}
 	p.router.Close()
 	// The last write: a sibling takes over what is left without being told.
@@ -218,4 +221,16 @@ func (f *Formation) stop() error {
 		f.cfg.Log.Warn().Err(err).Msg("retire the launch")
 	}
 	return errors.Join(append(errs, p.db.Close())...)
+}
+
+// farewellTime bounds how long the last answers may take to leave.
+const farewellTime = 500 * time.Millisecond
+
+// farewell lets the callers of turns that were cut hear that they go on later.
+func (f *Formation) farewell(ctx context.Context, server *http.Server) {
+	ctx, cancel := context.WithTimeout(ctx, farewellTime)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		f.cfg.Log.Debug().Err(err).Msg("connections are cut")
+	}
 }

@@ -61,9 +61,10 @@ type process struct {
 }
 
 type options struct {
-	fence []string
-	async manifest.Async
-	grace time.Duration
+	fence  []string
+	async  manifest.Async
+	grace  time.Duration
+	noJobs bool // another process works the queue
 }
 
 func start(t *testing.T, path, launch string, h turn.Handler, opt options) *process {
@@ -98,7 +99,13 @@ func start(t *testing.T, path, launch string, h turn.Handler, opt options) *proc
 	p.Open()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- queue.Run(ctx) }()
+	go func() {
+		if opt.noJobs {
+			done <- nil
+			return
+		}
+		done <- queue.Run(ctx)
+	}()
 	p.stop = sync.OnceFunc(func() {
 		p.Stop()
 		cancel()
