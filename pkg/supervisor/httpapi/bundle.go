@@ -27,39 +27,39 @@ func bundleTypes() []string {
 func (a *API) bundleRoutes() []route {
 	const one = "/rpc/formations/:id"
 	version := openapi.Param{Name: headerFormationVersion, In: "header", About: "the manifest's when absent"}
-	shared := []string{
-		"400 InvalidContentType", "400 InvalidFormationID", "400 ExtractError", "400 ParseError", "400 SecretsError", "400 IDMismatch",
-		"400 VersionMismatch", "400 InvalidRuntime", "400 ResolveError", "400 HealthCheckFailed", "413 PayloadTooLarge",
-		"500 DirectoryError", "500 MoveError", "500 SpawnError",
+	// What is known before the operation begins is an answer with its own status,
+	// also for a client that wants a stream.
+	received := []string{"400 InvalidContentType", "400 ExtractError", "413 PayloadTooLarge", "500 DirectoryError"}
+	newID := append([]string{"400 InvalidFormationID", "409 ValidationError"}, received...)
+	known := append([]string{"404 FormationNotFound", "409 UpdateInProgress", "409 NoChange"}, received...)
+	later := []string{
+		"400 ParseError", "400 SecretsError", "400 IDMismatch", "400 VersionMismatch", "400 InvalidRuntime", "400 ResolveError",
+		"400 HealthCheckFailed", "409 DeployConflict", "500 MoveError", "500 SpawnError", "500 RegisterError",
 	}
-	created := append([]string{
-		"400 MissingHeader", "409 ValidationError", "500 PortAllocationError", "500 CleanupError", "500 RegisterError",
-	}, shared...)
-	updated := append([]string{
-		"404 FormationNotFound", "404 RuntimeNotFound", "409 UpdateInProgress", "409 NoChange", "500 SwitchError",
-	}, shared...)
 	body := &openapi.Body{Types: bundleTypes()}
 	deployed := route{
 		method: "POST", path: "/rpc/formations", action: "formations.deploy", bundle: true, handler: a.deploy, tag: "operations",
-		about: "Deploys a new formation from a bundle.", body: body, fails: created,
+		about: "Deploys a new formation from a bundle.", body: body,
 		params:  []openapi.Param{{Name: headerFormationID, In: "header", About: "id of the formation", Required: true}, version},
 		replies: []openapi.Reply{answers[launched](201), streams()},
+		fails:   slices.Concat([]string{"400 MissingHeader"}, newID, later, []string{"500 PortAllocationError", "500 CleanupError"}),
 	}
 	update := route{
 		method: "PUT", path: one, action: "formations.update", bundle: true, handler: a.update, tag: "operations",
-		about: "Lets a new version take over from the one that serves.", body: body, fails: updated,
+		about: "Lets a new version take over from the one that serves.", body: body, fails: slices.Concat(known, later),
 		params: []openapi.Param{version}, replies: []openapi.Reply{answers[updatedReply](200), streams()},
 	}
 	again := deployed // by the id in the path
 	again.path, again.params = one+"/deploy", []openapi.Param{version}
+	again.fails = append([]string{"400 ValidationError"}, deployed.fails[1:]...)
 	posted := update
-	posted.method, posted.path = "POST", one+"/update"
-	for _, r := range []*route{&again, &posted} {
-		r.tag = "aliases"
-		r.fails = append([]string{"400 ValidationError"}, r.fails...)
+	posted.method, posted.path, posted.fails = "POST", one+"/update", append([]string{"400 ValidationError"}, update.fails...)
+	again.tag, posted.tag = "aliases", "aliases"
+	return []route{
+		deployed, update, again, posted,
+		streamed(again, append([]string{"400 ValidationError", "400 IDMismatch"}, newID...)...),
+		streamed(posted, append([]string{"400 ValidationError"}, known...)...),
 	}
-	again.fails = slices.DeleteFunc(again.fails, func(f string) bool { return f == "400 MissingHeader" })
-	return []route{deployed, update, again, posted, streamed(again), streamed(posted)}
 }
 
 // withBundle receives the bundle of a request, when check finds nothing wrong

@@ -11,7 +11,8 @@ import (
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 )
 
-// devRunRequest has one of both fields.
+// devRunRequest has a path, or the id of a formation that has a draft; an id
+// beside the path must be that of the manifest there.
 type devRunRequest struct {
 	Path        string `json:"path,omitempty" about:"absolute path of a directory on the server"`
 	FormationID string `json:"formation_id,omitempty" about:"runs the draft of this formation"`
@@ -48,9 +49,6 @@ func (a *API) devRun(c echo.Context) error {
 	var req devRunRequest
 	if err := json.Unmarshal(callOf(c).body, &req); err != nil {
 		return a.devFailed(c, "", invalid(`the body must be {"path": "<absolute directory>"} or {"formation_id": "<id>"}`))
-	}
-	if (req.Path == "") == (req.FormationID == "") {
-		return a.devFailed(c, req.FormationID, invalid("exactly one of path and formation_id must be given"))
 	}
 	d, err := a.cfg.Deploy.DevRun(c.Request().Context(), deploy.DevRequest{Path: req.Path, FormationID: req.FormationID}, nil)
 	if err != nil {

@@ -25,10 +25,12 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/supervisor/auth"
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 	"github.com/agentformation/service/pkg/supervisor/httpapi"
+	"github.com/agentformation/service/pkg/supervisor/metrics"
 	"github.com/agentformation/service/pkg/supervisor/proxy"
 )
 
@@ -49,6 +51,9 @@ type door struct {
 	client *http.Client
 	audit  *lockedBuffer
 	stop   func() // ends API.Run and waits
+
+	docOnce sync.Once
+	doc     apiDoc
 }
 
 type lockedBuffer struct {
@@ -70,24 +75,55 @@ func (b *lockedBuffer) String() string {
 
 func setup(t *testing.T, change func(*deploy.Config)) *door {
 	t.Helper()
+	return setupWith(t, change, nil)
+}
+
+// setupWith also adapts the door; both functions may be nil.
+func setupWith(t *testing.T, change func(*deploy.Config), adapt func(*httpapi.Config)) *door {
+	t.Helper()
 	d := &door{Rig: deploytest.New(t, change), audit: &lockedBuffer{}}
-	verifier, err := auth.New(auth.Config{Keys: []auth.Key{{ID: keyID, Secret: secret}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	service := d.Service
-	px := proxy.New(proxy.Config{Log: zerolog.Nop(), Version: "9.9.9", Target: func(ctx context.Context, id string) (proxy.Target, error) {
-		target, err := service.Target(ctx, id)
-		return proxy.Target{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(target.Port)), Launch: target.Launch}, err
-	}})
-	d.api, err = httpapi.New(httpapi.Config{
-		Log: zerolog.Nop(), Deploy: d.Service, Registry: d.Registry, Auth: verifier, Proxy: px, AuditLog: d.audit,
+	px := d.proxy()
+	cfg := httpapi.Config{
+		Log: zerolog.Nop(), Deploy: d.Service, Registry: d.Registry, Proxy: px, AuditLog: d.audit,
 		Server:    httpapi.Server{ID: "server-test", Version: "9.9.9", Port: 7890, PortFirst: d.First, PortLast: d.First + 9, StartedAt: time.Now()},
-		MaxBundle: d.Config.Limits.MaxBytes,
+		MaxBundle: d.Config.Limits.MaxBytes, LeasedPorts: d.Ports.Leased, Calls: &httpx.Meter{},
+	}
+	numbers, err := metrics.New(metrics.Config{
+		Log: zerolog.Nop(), Fleet: d.Service, Proxied: px.Counted, Calls: cfg.Calls, Version: "9.9.9", StartedAt: time.Now(),
+		Ports: func() (int, int) { return d.Ports.Leased(), 10 },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Metrics = numbers
+	if adapt != nil {
+		adapt(&cfg)
+	}
+	if cfg.Auth == nil {
+		if cfg.Auth, err = auth.New(auth.Config{Keys: []auth.Key{{ID: keyID, Secret: secret}}, HeaderPrefix: cfg.HeaderPrefix}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.api, err = httpapi.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	d.serve(t, px)
+	return d
+}
+
+func (d *door) proxy() *proxy.Proxy {
+	find := func(target func(context.Context, string) (deploy.Target, error)) proxy.FindFunc {
+		return func(ctx context.Context, id string) (proxy.Target, error) {
+			to, err := target(ctx, id)
+			return proxy.Target{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(to.Port)), Launch: to.Launch}, err
+		}
+	}
+	return proxy.New(proxy.Config{
+		Log: zerolog.Nop(), Version: "9.9.9", Target: find(d.Service.Target), Draft: find(d.Service.DraftTarget),
+	})
+}
+
+func (d *door) serve(t *testing.T, px *proxy.Proxy) {
 	srv := httptest.NewServer(d.api)
 	d.url, d.client = srv.URL, &http.Client{Transport: &http.Transport{}}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -100,7 +136,6 @@ func setup(t *testing.T, change func(*deploy.Config)) *door {
 		px.Close()
 		d.stop()
 	})
-	return d
 }
 
 // call is one request to the door.
@@ -163,6 +198,7 @@ func (d *door) do(t *testing.T, c call) (*http.Response, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.checkDocumented(t, c, res, string(text))
 	return res, string(text)
 }
 

@@ -75,7 +75,7 @@ func (a *API) publicRoutes() []route {
 		},
 		{
 			method: "GET", path: "/docs", handler: a.docs, tag: "server", about: "A page with all routes.",
-			replies: []openapi.Reply{{Status: 200, Type: "text/html"}},
+			replies: []openapi.Reply{{Status: 200, Type: "text/html"}, {Status: 200, Type: jsonType, Value: map[string]any{}}},
 		},
 		{
 			method: "GET", path: "/docs/openapi.json", handler: a.openAPI, tag: "server", about: "This document.",
@@ -160,7 +160,8 @@ func (a *API) operationRoutes() []route {
 		},
 	}
 	return []route{
-		start, restart, rollback, streamed(start), streamed(restart), streamed(rollback),
+		start, restart, rollback, streamed(start, "400 ValidationError"), streamed(restart, "400 ValidationError"),
+		streamed(rollback, "400 ValidationError"),
 		{
 			method: "POST", path: one + "/stop", action: "formations.stop", handler: a.stop, tag: "operations",
 			about: "Drains and stops a formation.", body: noBody(), replies: []openapi.Reply{answers[stopped](200)},
@@ -174,9 +175,9 @@ func (a *API) operationRoutes() []route {
 	}
 }
 
-// streamed is the alias of r whose answer is always a stream. Its failures
-// are events under 200, but for what the guard refuses.
-func streamed(r route) route {
+// streamed is the alias of r whose answer is always a stream. Its failures are
+// events under 200, but for the early ones and what the guard refuses.
+func streamed(r route, early ...string) route {
 	handler := r.handler
 	r.handler = func(c echo.Context) error {
 		callOf(c).events = true
@@ -185,6 +186,7 @@ func streamed(r route) route {
 	r.path += "/stream"
 	r.tag, r.about = "aliases", r.about+" The answer is a stream."
 	r.replies = []openapi.Reply{streams()}
+	r.fails = early
 	return r
 }
 

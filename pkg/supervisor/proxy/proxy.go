@@ -136,18 +136,6 @@ func (p *Proxy) Close() {
 	clear(p.members)
 }
 
-// Moved closes the idle connections to the formation's process, since another
-// has taken its place or is about to: a process that is being replaced need not
-// wait for them.
-func (p *Proxy) Moved(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if m := p.members[key{id: id}]; m != nil {
-		m.backend.retire()
-		m.backend = nil
-	}
-}
-
 // Counted returns what was counted for a formation, drafts apart.
 func (p *Proxy) Counted(id string) httpx.MeterReading {
 	if m := p.known(key{id: id}); m != nil {
