@@ -244,9 +244,16 @@ func (s *Service) devSpec(d *dev) (process.Spec, error) {
 	if _, err := os.Lstat(filepath.Join(d.dir, ".key")); err == nil {
 		spec.Env = slices.DeleteFunc(spec.Env, func(v string) bool { return strings.HasPrefix(v, envSecretsKey+"=") })
 	}
+	return s.guardDev(spec)
+}
+
+// guardDev gives a draft's process the limits of its formation, and a cgroup of
+// its own beside that of what is deployed.
+func (s *Service) guardDev(spec process.Spec) (process.Spec, error) {
 	guarded := spec
-	guarded.ID = key // its own cgroup, beside that of what is deployed
-	spec.Guard, err = s.guard(d.devPlan.id, guarded)
+	guarded.ID = draftKey(spec.ID)
+	var err error
+	spec.Guard, err = s.guard(spec.ID, guarded)
 	return spec, err
 }
 

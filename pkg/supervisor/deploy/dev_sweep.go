@@ -77,7 +77,7 @@ func readDraftMark(path string) (draftMark, error) {
 		return m, fmt.Errorf("read the mark of a draft: %w", err)
 	}
 	if json.Unmarshal(text, &m) != nil || manifest.CheckID(m.ID) != nil {
-		return draftMark{}, nil // half written: its process never began
+		return draftMark{}, nil //nolint:nilerr // half written: its process never began
 	}
 	return m, nil
 }
@@ -96,10 +96,13 @@ func (s *Service) sweepDev(ctx context.Context, m draftMark) error {
 	mgr := process.NewManager(cfg)
 	defer mgr.Close()
 	dirs := s.cfg.Dirs
-	_, err = mgr.Adopt(ctx, process.Spec{
+	spec, err := s.guardDev(process.Spec{
 		ID: m.ID, Binary: s.cfg.Child.Binary, Dir: dirs.draft(m.ID), StateDir: dirs.draftState(m.ID), RunDir: dirs.run(key),
 		OutLog: dirs.outLog(key), ErrLog: dirs.errLog(key), Socket: socket,
 		DrainTimeout: devDrain, KillTimeout: s.cfg.Child.KillTimeout,
 	})
+	if err == nil {
+		_, err = mgr.Adopt(ctx, spec)
+	}
 	return errors.Join(err, mgr.Stop(ctx), s.cfg.Ports.Release(key))
 }

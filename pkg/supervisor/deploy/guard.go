@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"os"
+	"path/filepath"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/limits"
@@ -35,7 +36,7 @@ func (s *Service) guard(id string, spec process.Spec) (process.Guard, error) {
 	}
 	guard, err := limits.NewGuard(limits.GuardConfig{
 		ID: spec.ID, Limits: g.Policy.For(id),
-		StateDir: spec.StateDir, VersionDir: spec.Dir, RunDir: spec.RunDir, CacheDir: s.cfg.Dirs.Cache,
+		StateDir: spec.StateDir, VersionDir: spec.Dir, Foreign: s.foreign(spec.Dir), RunDir: spec.RunDir, CacheDir: s.cfg.Dirs.Cache,
 		Home: g.Home, ConfigDir: g.ConfigDir, Stage: spec.Binary, UID: uid,
 		CgroupRoot: g.Policy.CgroupRoot, NoLandlock: g.Policy.NoLandlock,
 		Readable: g.Policy.Readable, Writable: g.Policy.Writable, Log: s.log,
@@ -44,4 +45,10 @@ func (s *Service) guard(id string, spec process.Spec) (process.Guard, error) {
 		return nil, fault.Errorf(fault.Failed, "SpawnError", "formation %s cannot be limited: %w", id, err)
 	}
 	return guard, nil
+}
+
+// foreign tells whether a directory is not the supervisor's but an author's own.
+func (s *Service) foreign(dir string) bool {
+	rel, err := filepath.Rel(s.cfg.Dirs.Formations, dir)
+	return err != nil || !filepath.IsLocal(rel)
 }

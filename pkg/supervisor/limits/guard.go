@@ -23,6 +23,9 @@ type GuardConfig struct {
 	// command's to write. RunDir takes its sockets and temporary files. CacheDir is read by all formations;
 	// "" is none.
 	StateDir, VersionDir, RunDir, CacheDir string
+	// Foreign says that VersionDir is an author's own directory: its owners and
+	// modes stay as they are, and what the formation may not read it cannot run.
+	Foreign bool
 	// Home is the directory of the supervisor that holds the others. With a user
 	// of its own a formation has to pass through; Home and what lies between is
 	// opened to pass through (not to read) as far as it is not open already.

@@ -56,8 +56,10 @@ func (g *Guard) handOver(r *run, initial bool) error {
 	if initial {
 		owner = c.UID
 	}
-	if err := ownVersion(c.VersionDir, owner, c.UID); err != nil {
-		return fmt.Errorf("open the version to user %d: %w", c.UID, err)
+	if !c.Foreign {
+		if err := ownVersion(c.VersionDir, owner, c.UID); err != nil {
+			return fmt.Errorf("open the version to user %d: %w", c.UID, err)
+		}
 	}
 	if err := ownRun(c.RunDir, c.UID); err != nil {
 		return fmt.Errorf("open the run directory to user %d: %w", c.UID, err)
