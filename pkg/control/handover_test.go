@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -103,7 +104,7 @@ func TestTakeListener_SilentPeerHoldsNobodyUp(t *testing.T) {
 	}
 	f.assertListener(fd)
 	_ = silent.SetReadDeadline(time.Now().Add(patience))
-	if n, err := silent.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := silent.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("silent peer: %d bytes, %v; want the end of the connection", n, err)
 	}
 }

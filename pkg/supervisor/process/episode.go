@@ -224,7 +224,9 @@ func (m *Manager) relaunch(ep *episode, delay time.Duration) (*child, *update, e
 		return c, nil, err
 	case u := <-ep.updates:
 		cancel(errOvertaken)
-		<-ended
+		if err := <-ended; err != nil {
+			c = nil // overtaken, or it failed just before
+		}
 		return c, u, nil
 	}
 }

@@ -81,7 +81,7 @@ func (m *Manager) runInit(ctx context.Context, spec Spec, progress Progress) err
 // launch token: it is no child and may not be taken for one.
 func (c *child) initCommand(logs *logFiles) *exec.Cmd {
 	s := c.spec
-	cmd := exec.Command("/bin/sh", "-c", s.Init) //nolint:noctx,gosec // its end is runInit's business; running it is the point
+	cmd := exec.Command("/bin/sh", "-c", s.Init) //nolint:noctx // its end is runInit's business; running it is the point
 	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(append([]string(nil), s.Env...), control.EnvFormationID+"="+s.ID, envInitToken+"="+c.rec.Token)

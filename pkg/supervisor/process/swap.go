@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agentformation/service/pkg/control"
@@ -84,17 +85,15 @@ func (s *swap) probation() error {
 	}
 	ctx, cancel := context.WithCancel(s.u.ctx)
 	verdict, c := make(chan error, 1), s.next.c
-	go func() { verdict <- s.m.examine(ctx, c, s.u.o.Probation) }()
-	defer func() {
-		cancel()
-		<-verdict
-	}()
+	var examining sync.WaitGroup
+	examining.Go(func() { verdict <- s.m.examine(ctx, c, s.u.o.Probation) })
+	defer examining.Wait()
+	defer cancel()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case err := <-verdict:
-			verdict <- nil // for the end
 			return s.judged(err)
 		case e := <-s.next.ended:
 			return s.fell(e)

@@ -150,14 +150,13 @@ func (m *Manager) waitForUpdate(ep *episode, before Status) {
 		}
 	}
 	m.settle(before)
-	switch {
-	case before == StatusCrashed:
+	if before == StatusCrashed {
 		m.outage.now()
-	default:
-		m.outage.end()
-		if err := ep.socket.Shutdown(); err != nil {
-			m.log.Warn().Err(err).Msg("cannot close the formation's port")
-		}
+		return
+	}
+	m.outage.end()
+	if err := ep.socket.Shutdown(); err != nil {
+		m.log.Warn().Err(err).Msg("cannot close the formation's port")
 	}
 }
 
