@@ -43,6 +43,7 @@ var floors = []floor{
 	{"pkg/supervisor/auth", nil, "checks signatures; does not know routes"},
 	{"pkg/supervisor/logs", nil, "files of lines; whose they are is the caller's business"},
 	{"pkg/supervisor/notify", nil, "sends what it is given; does not know what happens"},
+	{"pkg/supervisor/doctor", []string{"pkg/confine"}, "looks at a host and changes nothing; what is set is told to it"},
 	{"pkg/supervisor/draft", nil, "files of one directory; what they are for is deploy's business"},
 	{
 		"pkg/supervisor/backup",
@@ -169,6 +170,7 @@ var floors = []floor{
 		"cmd/supervisor",
 		[]string{
 			"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/supervisor/logs",
+			"pkg/supervisor/backup", "pkg/supervisor/doctor",
 		},
 		"commands are thin calls of the supervisor or its client; a draft's logs are read where they lie",
 	},
