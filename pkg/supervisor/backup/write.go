@@ -50,7 +50,10 @@ func Write(ctx context.Context, cfg Config, w io.Writer) (Report, error) {
 	}
 	b := &writer{
 		ctx: ctx, cfg: cfg, scratch: scratch, tw: tar.NewWriter(gz),
-		index: index{Report: Report{CreatedAt: cfg.Now().UTC().Truncate(time.Second), Version: cfg.Version}},
+		index: index{Report: Report{
+			CreatedAt: cfg.Now().UTC().Truncate(time.Second), Version: cfg.Version,
+			Formations: []string{}, NotCovered: []NotCovered{}, Damaged: []Damage{}, Skipped: []string{}, Notes: []string{},
+		}},
 	}
 	if err := b.run(); err != nil {
 		return Report{}, fmt.Errorf("write backup: %w", err)

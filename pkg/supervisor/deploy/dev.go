@@ -212,7 +212,7 @@ func (s *Service) launchDev(ctx context.Context, d *dev, t *track) (int, error) 
 	if err != nil {
 		return 0, ours(err)
 	}
-	if err := s.markDraft(spec.RunDir, draftMark{ID: d.devPlan.id, Port: socket.Port()}); err != nil {
+	if err := s.markDraft(spec.RunDir, draftMark{ID: d.devPlan.id, Port: socket.Port(), Dir: spec.Dir}); err != nil {
 		return 0, err
 	}
 	if err := d.mgr.Start(ctx, spec, t.launch); err != nil {

@@ -23,6 +23,7 @@ const (
 type draftMark struct {
 	ID   string `json:"id"`
 	Port int    `json:"port"`
+	Dir  string `json:"dir"` // what it runs
 }
 
 // markDraft makes a draft's run directory with its mark.
@@ -76,7 +77,7 @@ func readDraftMark(path string) (draftMark, error) {
 	if err != nil {
 		return m, fmt.Errorf("read the mark of a draft: %w", err)
 	}
-	if json.Unmarshal(text, &m) != nil || manifest.CheckID(m.ID) != nil {
+	if json.Unmarshal(text, &m) != nil || manifest.CheckID(m.ID) != nil || !filepath.IsAbs(m.Dir) {
 		return draftMark{}, nil //nolint:nilerr // half written: its process never began
 	}
 	return m, nil
@@ -97,7 +98,7 @@ func (s *Service) sweepDev(ctx context.Context, m draftMark) error {
 	defer mgr.Close()
 	dirs := s.cfg.Dirs
 	spec, err := s.guardDev(process.Spec{
-		ID: m.ID, Binary: s.cfg.Child.Binary, Dir: dirs.draft(m.ID), StateDir: dirs.draftState(m.ID), RunDir: dirs.run(key),
+		ID: m.ID, Binary: s.cfg.Child.Binary, Dir: m.Dir, StateDir: dirs.draftState(m.ID), RunDir: dirs.run(key),
 		OutLog: dirs.outLog(key), ErrLog: dirs.errLog(key), Socket: socket,
 		DrainTimeout: devDrain, KillTimeout: s.cfg.Child.KillTimeout,
 	})

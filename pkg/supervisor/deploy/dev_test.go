@@ -364,3 +364,25 @@ func zombie(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(text), ") Z ")
 }
+
+func TestDevRun_RunsInitInTheDirectoryEachTime(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	manifest := deploytest.Files("hello", nil)["formation.afs"]
+	dir := author(t, "hello", map[string]string{"formation.afs": manifest + "init: echo once >> made\n"})
+	for range 2 {
+		mustRun(t, r, deploy.DevRequest{Path: dir})
+		if err := r.Service.DevStop(t.Context(), "hello"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "made")); err != nil || string(text) != "once\nonce\n" {
+		t.Errorf("init left %q, %v", text, err)
+	}
+	dir = author(t, "hello", map[string]string{"formation.afs": manifest + "init: echo no network >&2; exit 3\n"})
+	_, err := r.Service.DevRun(t.Context(), deploy.DevRequest{Path: dir}, nil)
+	assertFault(t, err, fault.Failed, "SpawnError", "init failed (exit 3): no network")
+	if _, ok := r.Ports.Get("hello-draft"); ok {
+		t.Error("the port is not released")
+	}
+}
