@@ -29,8 +29,8 @@ type Config struct {
 	LookupEnv func(name string) (string, bool) `conf:"-"`
 	// Warnings tell which keys of the file have no effect in this release.
 	Warnings []string `conf:"-"`
-	// Reload makes Run re-execute the program in place (SIGHUP); nil never does.
-	Reload <-chan os.Signal `conf:"-"`
+	// Reload gets SIGHUP, at which Run replaces the program in place; nil never does.
+	Reload chan os.Signal `conf:"-"`
 	// Self says how this program was started; a reload starts it so again.
 	Self Self `conf:"-"`
 	// read is the state of the file that the settings came from.
@@ -94,7 +94,7 @@ func (t TLSSettings) On() bool { return t.Cert != "" }
 // RateSettings are the keys of "server.limits", per key and per peer address.
 type RateSettings struct {
 	PerMinute int `conf:"requests_per_minute"` // 0 is no limit
-	Burst     int `conf:"burst"`               // requests at once; 0 is a tenth of PerMinute
+	Burst     int `conf:"burst"`               // requests at once; 0 is as many as PerMinute
 }
 
 // MetricSettings are the keys of "metrics".
@@ -162,6 +162,13 @@ type FormationSettings struct {
 	// UserRange is the users that formations run as, one each, when the supervisor
 	// is root; nil leaves them the supervisor's own.
 	UserRange *limits.UserRange `conf:"user_range"`
+	// Landlock closes the file system to children but for what they need, Readable
+	// and Writable (absolute). CgroupRoot is where cgroups are made: "" finds it,
+	// "none" makes none.
+	Landlock   bool     `conf:"landlock"`
+	Readable   []string `conf:"readable_paths"`
+	Writable   []string `conf:"writable_paths"`
+	CgroupRoot string   `conf:"cgroup_root"`
 	// LogRotation keeps each log below LogMaxSize, with LogMaxFiles older parts.
 	LogRotation bool `conf:"log_rotation_enabled"`
 	LogMaxSize  size `conf:"log_max_size"`
@@ -249,7 +256,7 @@ func defaults(home string) Config {
 			Restart:        Restart{Max: 10, Window: time.Minute, Base: 100 * time.Millisecond, MaxDelay: 30 * time.Second, Healthy: 10 * time.Second},
 			HealthInterval: 30 * time.Second, HealthTimeout: 5 * time.Second, DrainTimeout: 30 * time.Second,
 			Deployment:   Deployment{HealthCheck: HealthCheck{Timeout: 30 * time.Second}, ForceKillTimeout: 5 * time.Second, Probation: 10 * time.Second},
-			KeepVersions: 5, LogRotation: true, LogMaxSize: 10 << 20, LogMaxFiles: 10,
+			KeepVersions: 5, Landlock: true, LogRotation: true, LogMaxSize: 10 << 20, LogMaxFiles: 10,
 		},
 		Logging: LogSettings{Level: "info", AuditLog: "logs/audit.log", Output: logStdout},
 	}

@@ -244,6 +244,18 @@ func (s *settings) checkLimits(f *FormationSettings) {
 			s.wrong(key, "%s", err)
 		}
 	}
+	for key, paths := range map[string][]string{
+		"formations.readable_paths": f.Readable, "formations.writable_paths": f.Writable,
+	} {
+		for i, path := range paths {
+			if !filepath.IsAbs(path) {
+				s.wrong(fmt.Sprintf("%s[%d]", key, i), "want an absolute path, not %q", path)
+			}
+		}
+	}
+	if root := f.CgroupRoot; root != "" && root != "none" && !filepath.IsAbs(root) {
+		s.wrong("formations.cgroup_root", "want an absolute path, or none, not %q", root)
+	}
 	for key, n := range map[string]size{"formations.default_memory": f.DefaultMemory, "formations.max_memory": f.MaxMemory} {
 		if err := (limits.Limits{Memory: int64(n)}).Check(); err != nil {
 			s.wrong(key, "%s", err)

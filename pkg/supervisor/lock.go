@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,22 +32,34 @@ func acquireLock(dir string) (*lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
+	return (&lock{f: f}).take(dir)
+}
+
+// take locks the file and writes who has it.
+func (l *lock) take(dir string) (*lock, error) {
+	f := l.f
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
-		holder := make([]byte, 64)
-		n, _ := f.Read(holder)
-		pid, _, _ := strings.Cut(string(holder[:n]), " ")
 		return nil, fault.Errorf(fault.Conflict, "AlreadyRunning",
-			"another supervisor (process %s) runs on %s; stop it first or choose another home", pid, filepath.Dir(dir))
+			"another supervisor (process %d) runs on %s; stop it first or choose another home", holderOf(f), filepath.Dir(dir))
 	}
 	text := fmt.Sprintf("%d %s\n", os.Getpid(), time.Now().UTC().Format(time.RFC3339))
 	if err := errors.Join(f.Truncate(0), writeAt(f, text)); err != nil {
 		return nil, errors.Join(fmt.Errorf("write lock: %w", err), f.Close())
 	}
-	return &lock{f: f}, nil
+	return l, nil
+}
+
+// holderOf reads the process number in a lock, 0 when there is none.
+func holderOf(f *os.File) int {
+	text := make([]byte, 64)
+	n, _ := f.ReadAt(text, 0)
+	word, _, _ := strings.Cut(string(text[:n]), " ")
+	pid, _ := strconv.Atoi(word)
+	return pid
 }
 
 func writeAt(f *os.File, text string) error {

@@ -57,7 +57,7 @@ func initHome(t *testing.T) (string, InitResult) {
 	first := 10000 + rand.IntN(2000)*10
 	text := readFile(t, made.ConfigPath)
 	text = strings.Replace(text, "port_range_start: 8000", fmt.Sprintf("port_range_start: %d", first), 1)
-	text = strings.Replace(text, "port_range_end: 9000", fmt.Sprintf("port_range_end: %d\n  env_allow: [DEPLOYTEST_CHILD]\n  drain_timeout: 2", first+9), 1)
+	text = strings.Replace(text, "port_range_end: 9000", fmt.Sprintf("port_range_end: %d\n  env_allow: [DEPLOYTEST_CHILD]\n  drain_timeout: 2\n  cgroup_root: none", first+9), 1)
 	writeFile(t, made.ConfigPath, text)
 	return home, made
 }

@@ -12,18 +12,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
-
-	"github.com/agentformation/service/pkg/httpx"
+	"golang.org/x/sys/unix"
 )
 
 // runtimeName is the program of the children.
@@ -36,6 +36,8 @@ const httpGrace = 5 * time.Second
 type Supervisor struct {
 	cfg Config
 	log zerolog.Logger
+	// replace becomes another program; tests give a poorer one.
+	replace func(path string, args, env []string) error
 }
 
 // New checks cfg, as LoadConfig returned it, and finds the runtime program.
@@ -60,7 +62,9 @@ func New(cfg Config) (*Supervisor, error) {
 	if cfg.LookupEnv == nil {
 		cfg.LookupEnv = func(string) (string, bool) { return "", false }
 	}
-	return &Supervisor{cfg: cfg, log: cfg.Log}, nil
+	s := &Supervisor{cfg: cfg, log: cfg.Log}
+	s.replace = s.become
+	return s, nil
 }
 
 // findRuntime looks beside the running program first: the two are released
@@ -85,67 +89,109 @@ func findRuntime(path string) (string, error) {
 
 // Run serves until ctx ends; then it drains and stops the children and returns
 // nil. Another supervisor on the same home is an error that names its process.
-func (s *Supervisor) Run(ctx context.Context) (err error) {
-	lock, err := acquireLock(filepath.Join(s.cfg.Home, "run"))
+// A reload does not return: the program is replaced. In a process that was
+// started as the bridge of a reload, Run is that.
+func (s *Supervisor) Run(ctx context.Context) error {
+	if _, ok := s.cfg.LookupEnv(envBridge); ok {
+		return s.runBridge(ctx)
+	}
+	e, err := s.settle(ctx)
 	if err != nil {
 		return err
 	}
-	defer lock.release()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("listen for the management API: %w", err)
-	}
-	defer listener.Close()
+	defer e.close()
 	for _, w := range s.cfg.Warnings {
 		s.log.Warn().Msg(w)
 	}
-	h, err := s.assemble(ctx, listener.Addr())
-	if err != nil {
-		return err
+	for {
+		again, err := s.live(ctx, e)
+		if err != nil || !again {
+			return err
+		}
+		// This returns only when the program could not be replaced; then this one
+		// takes over from itself.
+		e.refusal = e.exec(s.cfg.Self, s.replace)
 	}
-	defer func() { err = errors.Join(err, h.close()) }()
-	return s.serve(ctx, listener, h)
 }
 
-// serve restores the fleet, answers requests, and ends both when ctx does.
-func (s *Supervisor) serve(ctx context.Context, listener net.Listener, h *house) error {
-	// Connections wait in the listener's queue until the fleet is known.
+// become is execve. A second SIGHUP must not kill the new program before it
+// listens to it: what is ignored stays ignored.
+func (s *Supervisor) become(path string, args, env []string) error {
+	signal.Ignore(unix.SIGHUP)
+	err := unix.Exec(path, args, env)
+	signal.Notify(s.cfg.Reload, unix.SIGHUP)
+	return err
+}
+
+// live opens the parts and serves with them. It returns true when the program
+// is to be replaced; everything is closed then but what the estate holds.
+func (s *Supervisor) live(ctx context.Context, e *estate) (again bool, err error) {
+	h, err := s.assemble(ctx, e)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, h.close(ctx)) }()
+	return s.serve(ctx, e, h)
+}
+
+// serve restores the fleet, answers requests, and ends both when ctx does, or
+// for a reload.
+func (s *Supervisor) serve(ctx context.Context, e *estate, h *house) (again bool, err error) {
+	// Connections wait in the door's queue until the fleet is known.
 	work, stopWork := context.WithCancel(ctx)
 	defer stopWork()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stopWork()
+	wg.Go(func() { s.pulse(work, h.alive) })
 	if err := h.deploy.Restore(work); err != nil {
 		stopWork()
 		h.deploy.Close()
-		return err
+		return false, err
 	}
-	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
-	defer endRequests()
-	srv := httpx.NewHTTPServer(h.api, s.log)
-	srv.BaseContext = func(net.Listener) context.Context { return requests }
-
-	var wg sync.WaitGroup
-	wg.Go(func() { h.api.Run(work) })
-	wg.Go(func() { s.watchKeys(work, h.auth.SetKeys) })
-	served := make(chan error, 1)
-	wg.Go(func() { served <- srv.Serve(listener) })
-	s.ready(listener.Addr(), h)
-
-	var err error
-	select {
-	case <-ctx.Done():
-		s.log.Info().Msg("stopping")
-	case err = <-served:
-		err = fmt.Errorf("serve the management API: %w", err)
+	if err := e.unclaimed(); err != nil {
+		s.log.Warn().Err(err).Msg("a socket of nobody is not closed")
 	}
+	f := newFront(context.WithoutCancel(ctx), h.api, s.log)
+	defer f.close(ctx)
+	if err := f.serve(e.door, h.tls); err != nil {
+		stopWork()
+		h.deploy.Close()
+		return false, err
+	}
+	for _, run := range h.runs {
+		wg.Go(func() { run(work) })
+	}
+	s.relieveBridge(ctx, e, h)
+	s.ready(e.door.addr, h)
+	for {
+		select {
+		case <-s.cfg.Reload:
+			again, err := s.reload(ctx, reloading{e, h, f, stopWork})
+			if err == nil && again {
+				return true, nil
+			}
+			if ctx.Err() == nil {
+				s.refused(err)
+				continue
+			}
+		case <-ctx.Done():
+		case err = <-f.failed:
+			err = fmt.Errorf("serve the management API: %w", err)
+		}
+		break
+	}
+	s.log.Info().Msg("stopping")
+	s.tellSystemd(sd.SdNotifyStopping)
 	stopWork()
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.stopTimeout())
 	defer cancel()
 	err = errors.Join(err, h.deploy.Shutdown(bound))
 	// The children have finished their streams; what is open now would not end
-	// by itself, such as a followed log.
-	endRequests()
-	err = errors.Join(err, shutdown(context.WithoutCancel(ctx), srv))
-	wg.Wait()
-	return err
+	// by itself, such as a followed log, or a bridge's.
+	e.dismissBridge()
+	f.close(ctx)
+	return false, err
 }
 
 // stopTimeout bounds the end of all children, which end side by side.
@@ -154,20 +200,12 @@ func (s *Supervisor) stopTimeout() time.Duration {
 	return f.DrainTimeout + f.Deployment.ForceKillTimeout + 10*time.Second
 }
 
-func shutdown(ctx context.Context, srv *http.Server) error {
-	ctx, cancel := context.WithTimeout(ctx, httpGrace)
-	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		return srv.Close()
-	}
-	return nil
-}
-
 func (s *Supervisor) ready(addr net.Addr, h *house) {
 	ap, _ := netip.ParseAddrPort(addr.String())
 	n := h.deploy.Counts().Total
 	s.log.Info().Str("address", ap.String()).Str("home", s.cfg.Home).Int("formations", n).Msg("supervisor is ready")
+	s.tellSystemd(sd.SdNotifyReady)
 	if s.cfg.OnReady != nil {
-		s.cfg.OnReady(Ready{Addr: ap, Formations: n})
+		s.cfg.OnReady(Ready{Addr: ap, TLS: h.tls != nil, Formations: n})
 	}
 }

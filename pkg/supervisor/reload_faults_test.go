@@ -1,0 +1,198 @@
+package supervisor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+)
+
+// A program that is there for the bridge and gone at the replacement itself.
+func TestReload_WhenTheReplacementFailsTheOldProgramGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, "")
+	ready, ended := make(chan Ready, 2), make(chan error, 1)
+	sup := build(t, s.home, func(r Ready) { ready <- r })
+	sup.cfg.Listen = strings.TrimPrefix(s.url, "http://")
+	sup.cfg.Reload = make(chan os.Signal, 1)
+	sup.cfg.Self = Self{Path: s.binary, Args: []string{s.binary}, Env: append(os.Environ(), programEnv+"="+s.home, runtimeEnv+"="+testBinary(t))}
+	replaced := 0
+	sup.replace = func(path string, _, env []string) error {
+		replaced++
+		if path != s.binary || !strings.HasPrefix(env[len(env)-1], envEstate+"=") {
+			t.Errorf("replaced by %s with %s", path, env[len(env)-1])
+		}
+		return errors.New("the disk is on fire")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- sup.Run(ctx) }()
+	<-ready
+	d := s.deploy("hello")
+	l := s.load(d.Port, d.PID)
+	l.more(100)
+	sup.cfg.Reload <- syscall.SIGHUP
+	<-ready
+	o, err := LastReload(s.home)
+	if err != nil || o.Done || !strings.Contains(o.Message, "the disk is on fire") {
+		t.Errorf("outcome %+v, %v", o, err)
+	}
+	l.more(100)
+	l.end()
+	s.http.CloseIdleConnections()
+	cancel()
+	if err := <-ended; err != nil || replaced != 1 {
+		t.Errorf("end: %v after %d replacements", err, replaced)
+	}
+}
+
+// longReload begins a reload that has to wait for an endless stream.
+func (s *served) longReload() (stream *http.Response) {
+	s.t.Helper()
+	text := readFile(s.t, s.made.ConfigPath)
+	writeFile(s.t, s.made.ConfigPath, strings.Replace(text, "drain_timeout: 2", "drain_timeout: 60", 1))
+	s.start()
+	s.deploy("hello")
+	stream = get(s.t, s.http, s.url+"/api/hello/stream")
+	s.t.Cleanup(func() { stream.Body.Close() })
+	if _, err := bufio.NewReader(stream.Body).ReadString('\n'); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		s.t.Fatal(err)
+	}
+	deploytest.Eventually(s.t, "a bridge answers", func() bool {
+		res := get(s.t, s.http, s.url+"/api/hello/")
+		res.Body.Close()
+		return len(s.bridges()) == 1
+	})
+	return stream
+}
+
+func TestReload_AStopMeanwhileStops(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, "")
+	stream := s.longReload()
+	children := s.children() // the formation and the bridge
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	deploytest.Eventually(t, "the supervisor is stopping", func() bool { return strings.Contains(s.log.String(), `"stopping"`) })
+	stream.Body.Close() // which the formation's drain waits for
+	s.http.CloseIdleConnections()
+	s.stop()
+	if len(children) != 2 {
+		t.Errorf("children %v", children)
+	}
+	for _, pid := range children {
+		if syscall.Kill(pid, 0) == nil {
+			t.Errorf("process %d is left behind", pid)
+		}
+	}
+}
+
+func TestReload_ADeathMeanwhileLeavesTheFormationsAndTheAddress(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, "")
+	s.longReload()
+	bridge := s.bridges()[0]
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.done
+	deploytest.Eventually(t, "the bridge has ended", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d", bridge))
+		return errors.Is(err, os.ErrNotExist)
+	})
+	s.start()
+	list, err := s.api().List(t.Context(), "")
+	if err != nil || len(list) != 1 || list[0].Status != "running" || list[0].RestartCount != 0 {
+		t.Errorf("afterwards: %+v, %v", list, err)
+	}
+}
+
+// notices is systemd's end of sd_notify.
+type notices struct {
+	t    *testing.T
+	conn *net.UnixConn
+	seen []string
+}
+
+func listenNotices(t *testing.T, path string) *notices {
+	t.Helper()
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &notices{t: t, conn: conn}
+}
+
+// until reads notices up to one that begins with text.
+func (n *notices) until(text string) string {
+	n.t.Helper()
+	_ = n.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	buf := make([]byte, 4096)
+	for {
+		size, err := n.conn.Read(buf)
+		if err != nil {
+			n.t.Fatalf("no notice %q after %q: %v", text, n.seen, err)
+		}
+		got := string(buf[:size])
+		n.seen = append(n.seen, got)
+		if strings.HasPrefix(got, text) {
+			return got
+		}
+	}
+}
+
+func TestRun_TellsSystemdWhatItDoes(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, "")
+	path := filepath.Join(s.home, "notify")
+	n := listenNotices(t, path)
+	s.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=600000"}
+	s.start()
+	s.env = append(s.env, "WATCHDOG_PID="+strconv.Itoa(s.cmd.Process.Pid))
+	n.until("READY=1")
+	n.until("WATCHDOG=1")
+	s.deploy("hello")
+	n.until("STATUS=1 formations: 1 running")
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.until("RELOADING=1"); !strings.Contains(got, "\nMONOTONIC_USEC=") {
+		t.Errorf("reloading: %q", got)
+	}
+	n.until("READY=1")
+	n.until("WATCHDOG=1")
+	s.stop()
+	n.until("STOPPING=1")
+}
+
+func TestRun_StaysSmall(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, "")
+	s.start()
+	d := s.deploy("hello")
+	l := s.load(d.Port, d.PID)
+	l.more(500)
+	l.end()
+	text := readFile(t, fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	_, rest, _ := strings.Cut(text, "VmRSS:")
+	kib, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("resident: %d MiB", kib>>10)
+}
