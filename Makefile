@@ -22,7 +22,7 @@ FUZZTIME ?= 10s
 SOAKTIME ?= 30m
 PORT ?= 7890
 
-.PHONY: help run build test check bench bench-full soak fuzz generate lint fmt clean deps vet fresh
+.PHONY: help run build test check bench bench-full chaos soak fuzz generate lint fmt clean deps vet fresh
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench-full: build ## the same, longer and steadier; writes test/bench/RESULTS.md
 
 soak: build ## keep a formation under load for SOAKTIME and watch what it holds
 	go run ./test/bench -soak $(SOAKTIME)
+
+chaos: deps ## kill processes at random a hundred times under load, and print the table of faults
+	go test -count=1 -timeout=5m -v -run 'TestKills|TestMatrix' ./test/chaos -kills 100
 
 fuzz: deps ## run every fuzz test for FUZZTIME
 	scripts/fuzz $(FUZZTIME)

@@ -91,9 +91,9 @@ func (a *app) printAuditCheck(c *client.AuditCheck) error {
 		return nil
 	}
 	if c.Count == 0 {
-		return a.print("the audit log is whole: it has no records yet")
+		return a.result("the audit log is whole: it has no records yet")
 	}
-	return a.print("the audit log is whole: %d records, %d to %d", c.Count, c.FirstSeq, c.LastSeq)
+	return a.result("the audit log is whole: %d records, %d to %d", c.Count, c.FirstSeq, c.LastSeq)
 }
 
 func (a *app) printAudit(entries []client.AuditEntry) error {
@@ -110,9 +110,15 @@ func (a *app) printAudit(entries []client.AuditEntry) error {
 			result.colour = red
 		}
 		t.rows = append(t.rows, []cell{
-			{text: e.Time.Local().Format(time.DateTime)}, {text: strconv.FormatInt(e.Seq, 10)}, {text: orDash(e.Actor)},
-			{text: e.Action}, {text: orDash(e.ID)}, result, {text: strconv.Itoa(e.Status)},
-			{text: orDash(e.RemoteAddr)}, {text: orDash(e.RequestID)},
+			{text: e.Time.Local().Format(time.DateTime)},
+			{text: strconv.FormatInt(e.Seq, 10)},
+			{text: orDash(e.Actor)},
+			{text: e.Action},
+			{text: orDash(e.ID)},
+			result,
+			{text: strconv.Itoa(e.Status)},
+			{text: orDash(e.RemoteAddr)},
+			{text: orDash(e.RequestID)},
 		})
 	}
 	return a.printTable(a.out, t)
@@ -142,7 +148,7 @@ func parseAge(text string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	if n := len(text); n > 1 && text[n-1] == 'd' {
 		days, err := strconv.ParseUint(text[:n-1], 10, 16)
-		return time.Duration(days) * day, err //nolint:gosec // 16 bits of days fit
+		return time.Duration(days) * day, err
 	}
 	d, err := time.ParseDuration(text)
 	if err == nil && d < 0 {

@@ -170,7 +170,7 @@ func (c *chat) say(ctx context.Context, message string) error {
 		if c.a.json() {
 			return c.a.printJSON(reply)
 		}
-		return c.a.print("%s", reply.Response)
+		return c.a.result("%s", reply.Response)
 	}
 	return c.stream(ctx)
 }
@@ -190,7 +190,7 @@ func (c *chat) later(ctx context.Context) error {
 	if c.a.json() {
 		err = c.a.printJSON(r)
 	} else if r.Response != "" {
-		err = c.a.print("%s", r.Response)
+		err = c.a.result("%s", r.Response)
 	}
 	if r.Status != "completed" && err == nil {
 		err = fmt.Errorf("request %s is %s: %s", r.RequestID, r.Status, orDash(r.Failure))
@@ -225,7 +225,7 @@ func (c *chat) stream(ctx context.Context) error {
 	if shown {
 		return nil
 	}
-	return c.a.print("%s", last.Content)
+	return c.a.result("%s", last.Content)
 }
 
 // advise adds to an error what the person can do.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,9 +18,10 @@ type target struct {
 	url    string
 	keyID  string
 	secret client.Secret
-	prefix string // of header names, "" for the default
-	home   *home  // the local home it was read from, else nil
-	origin string // where address and key come from, in words
+	prefix string      // of header names, "" for the default
+	trust  *tls.Config // whom at https addresses; nil for the system's authorities
+	home   *home       // the local home it was read from, else nil
+	origin string      // where address and key come from, in words
 	// keys are saved client keys by formation id.
 	keys map[string]client.Secret
 }
@@ -33,13 +35,19 @@ func (a *app) connect() (*target, *client.Server, error) {
 	if a.server != "" {
 		t.url = a.server
 	}
+	s, err := t.client()
+	return t, s, err
+}
+
+// client makes a client of the supervisor.
+func (t *target) client() (*client.Server, error) {
 	s, err := client.NewServer(client.ServerConfig{
-		URL: t.url, KeyID: t.keyID, SecretKey: t.secret, HeaderPrefix: t.prefix, Retries: retries,
+		URL: t.url, KeyID: t.keyID, SecretKey: t.secret, HeaderPrefix: t.prefix, Retries: retries, TLS: t.trust,
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", t.origin, err)
+		return nil, fmt.Errorf("%s: %w", t.origin, err)
 	}
-	return t, s, nil
+	return s, nil
 }
 
 // target looks where the help text says, most explicit first.
@@ -62,30 +70,50 @@ func (a *app) target() (*target, error) {
 		return profiles.target(name)
 	}
 	if a.getenv("SVC_SERVER_URL") != "" {
-		return a.targetOfEnvironment(), nil
+		return a.targetOfEnvironment()
 	}
 	if profiles.Default != "" {
 		return profiles.target(profiles.Default)
 	}
 	if _, err := os.Stat(filepath.Join(a.defaultHome(), "config.yaml")); err != nil {
 		if a.server != "" {
-			return a.targetOfEnvironment(), nil
+			return a.targetOfEnvironment()
 		}
 		return nil, usagef("no supervisor is named: give --home, --profile or SVC_SERVER_URL")
 	}
 	return a.targetOfHome(a.defaultHome())
 }
 
-func (a *app) targetOfEnvironment() *target {
+func (a *app) targetOfEnvironment() (*target, error) {
+	trust, err := trustFile(a.getenv("SVC_CA_FILE"))
+	if err != nil {
+		return nil, err
+	}
 	return &target{
 		url: a.getenv("SVC_SERVER_URL"), keyID: a.getenv("SVC_KEY_ID"),
-		secret: client.Secret(a.getenv("SVC_SECRET_KEY")), prefix: a.getenv("SVC_HEADER_PREFIX"),
+		secret: client.Secret(a.getenv("SVC_SECRET_KEY")), prefix: a.getenv("SVC_HEADER_PREFIX"), trust: trust,
 		origin: "SVC_SERVER_URL and SVC_KEY_ID",
+	}, nil
+}
+
+// trustFile trusts the authorities in a file; without one, those of the system.
+func trustFile(path string) (*tls.Config, error) {
+	if path == "" {
+		return nil, nil //nolint:nilnil // the nil config is one that works
 	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate of the authority: %w", err)
+	}
+	trust, err := client.TrustCA(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return trust, nil
 }
 
 // formation makes a client of one formation behind the supervisor.
 func (t *target) formation(id string, cfg client.FormationConfig) (*client.Formation, error) {
-	cfg.URL, cfg.ID, cfg.HeaderPrefix, cfg.Retries = t.url, id, t.prefix, retries
+	cfg.URL, cfg.ID, cfg.HeaderPrefix, cfg.Retries, cfg.TLS = t.url, id, t.prefix, retries, t.trust
 	return client.NewFormation(cfg)
 }

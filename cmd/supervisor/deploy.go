@@ -117,7 +117,7 @@ func planOf(ctx context.Context, s *client.Server, b *bundle, opts sendOptions) 
 	}
 	p.Action, p.Current = "update", f.Version.Semantic
 	if b.sum == f.Version.Current {
-		return nil, conflict("NoChange", "%s runs this very bundle (version %s, %s): there is nothing to update",
+		return nil, conflict("NoChange", "%s is deployed already with this very bundle (version %s, %s): there is nothing to update",
 			b.id, orDash(p.Current), f.Status)
 	}
 	if !opts.force && !higher(b.version, p.Current) {

@@ -89,10 +89,4 @@ func (d *devRun) show(stream, line string) error {
 }
 
 // logsDir is where the supervisor of this home writes the formations' logs.
-func (h *home) logsDir() string {
-	dir := h.cfg.Formations.LogsDir
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(h.cfg.Home, dir)
-	}
-	return dir
-}
+func (h *home) logsDir() string { return h.absolute(h.cfg.Formations.LogsDir) }

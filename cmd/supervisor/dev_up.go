@@ -85,12 +85,12 @@ func (a *app) stopDev(cmd *cobra.Command, id string) error {
 	if a.json() {
 		return a.printJSON(dev)
 	}
-	return a.print("%s: the draft is %s", id, orDash(dev.Status))
+	return a.result("%s: the draft is %s", id, orDash(dev.Status))
 }
 
 func (a *app) printDev(t *target, dev *client.Dev) error {
 	if a.json() {
 		return a.printJSON(dev)
 	}
-	return a.print("%s: the draft is %s on port %d, %s/draft/%s", dev.FormationID, dev.Status, dev.Port, t.url, dev.FormationID)
+	return a.result("%s: the draft is %s on port %d, %s/draft/%s", dev.FormationID, dev.Status, dev.Port, t.url, dev.FormationID)
 }

@@ -45,7 +45,7 @@ func (a *app) downloadCommand() *cobra.Command {
 			if a.json() {
 				return a.printJSON(map[string]any{"formation_id": args[0], "file": file, "bytes": n})
 			}
-			return a.print("%s: %s written to %s", args[0], bytesText(n), file)
+			return a.result("%s: %s written to %s", args[0], bytesText(n), file)
 		}),
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "where to write it, - for stdout (default: ID.zip)")

@@ -50,7 +50,7 @@ and deployed when it is good.`,
 			}
 			return client.DraftRequest{Action: client.DraftInit, Mode: mode}, nil
 		},
-		show: func(r *client.DraftReply) error { return a.print("the draft is made%s", basedOn(r)) },
+		show: func(r *client.DraftReply) error { return a.result("the draft is made%s", basedOn(r)) },
 	})
 	begin.Flags().BoolVar(&clone, "clone", false, "copy the version that is deployed")
 	draft.AddCommand(begin,
@@ -60,16 +60,16 @@ and deployed when it is good.`,
 			use: "write ID FILE [FROM]", short: "Write a file of a draft, from a local file or from stdin", args: 2, least: 1,
 			request: a.writeRequest,
 			show: func(r *client.DraftReply) error {
-				return a.print("%s written (%s)", r.Data.Path, bytesText(r.Data.Size))
+				return a.result("%s written (%s)", r.Data.Path, bytesText(r.Data.Size))
 			},
 		}),
 		a.draftFiles(draftCall{
 			use: "delete ID FILE|DIR", short: "Remove a file or directory of a draft", args: 1, least: 1, request: onPath(client.DraftDelete),
-			show: func(r *client.DraftReply) error { return a.print("%s deleted", r.Data.Path) },
+			show: func(r *client.DraftReply) error { return a.result("%s deleted", r.Data.Path) },
 		}),
 		a.draftFiles(draftCall{
 			use: "discard ID", short: "Remove a draft with all its files", request: onPath(client.DraftDiscard),
-			show: func(*client.DraftReply) error { return a.print("the draft is discarded") },
+			show: func(*client.DraftReply) error { return a.result("the draft is discarded") },
 		}),
 		a.draftDeployCommand(), a.draftRunCommand(), a.draftStopCommand())
 	return draft

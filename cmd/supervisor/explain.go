@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentformation/service/pkg/client"
+	"github.com/agentformation/service/pkg/fault"
 )
 
 // The exit codes.
@@ -51,15 +52,6 @@ type stopError struct{ error }
 // Unwrap returns the error itself.
 func (e *stopError) Unwrap() error { return e.error }
 
-// exitError is an error with an exit code of its own.
-type exitError struct {
-	error
-	code int
-}
-
-// Unwrap returns the error itself.
-func (e *exitError) Unwrap() error { return e.error }
-
 // explain prints what went wrong, one line, and returns the exit code.
 func (a *app) explain(ctx context.Context, cmd *cobra.Command, err error) int {
 	_, unclean := errors.AsType[*stopError](err)
@@ -91,11 +83,11 @@ func exitCode(err error) int {
 	if many, ok := asSeveral(err); ok {
 		return many.worst()
 	}
-	if code, ok := errors.AsType[*exitError](err); ok {
-		return code.code
-	}
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok {
+		if fault.KindOf(err) == fault.Conflict {
+			return exitConflict
+		}
 		return exitFailed
 	}
 	switch e.Status {
@@ -134,6 +126,10 @@ func (t *target) advise(err error) error {
 		return &hint{err, "`supervisor status` shows how it ended, `supervisor start` starts it"}
 	case e.Name == "FormationNotFound":
 		return &hint{err, "`supervisor list` shows what is deployed"}
+	case e.Name == "DraftNotFound":
+		return &hint{err, "`supervisor draft init` begins one, `supervisor up` runs one"}
+	case e.Name == "DraftRunning":
+		return &hint{err, "`supervisor down` stops it"}
 	case e.Name == "VersionNotFound":
 		return &hint{err, "without --version it is the one before"}
 	case e.Name == "UpdateInProgress":

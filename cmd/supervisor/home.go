@@ -24,10 +24,7 @@ func (a *app) defaultHome() string { return filepath.Join(a.userHome, ".svc", "s
 
 // openHome reads the settings of --home or of the default home.
 func (a *app) openHome() (*home, error) {
-	dir := a.home
-	if dir == "" {
-		dir = a.defaultHome()
-	}
+	dir := a.homeDir()
 	cfg, err := supervisor.LoadConfig(dir, a.getenv)
 	if err != nil {
 		return nil, err
@@ -48,10 +45,30 @@ func (a *app) targetOfHome(dir string) (*target, error) {
 		t.keyID, t.secret = cfg.Auth.Keys[0].ID, client.Secret(cfg.Auth.Keys[0].Secret)
 	}
 	served, err := h.servedAt()
+	if err != nil {
+		return nil, err
+	}
 	if served != "" {
 		t.url = served
 	}
-	return t, err
+	return t, h.trust(t)
+}
+
+// trust lets t call this home's supervisor over TLS: it trusts the certificate
+// in the settings and no other, whatever name that is for.
+func (h *home) trust(t *target) error {
+	if !h.cfg.Server.TLS.On() {
+		return nil
+	}
+	path := h.absolute(h.cfg.Server.TLS.Cert)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the supervisor's certificate: %w", err)
+	}
+	if t.trust, err = client.TrustOnly(text); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // addressPath is the file in which a running supervisor leaves its address:
@@ -67,9 +84,13 @@ func (h *home) servedAt() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the supervisor's address: %w", err)
 	}
-	addr, err := netip.ParseAddrPort(strings.TrimSpace(string(raw)))
+	text, secure := strings.CutPrefix(strings.TrimSpace(string(raw)), "https://")
+	addr, err := netip.ParseAddrPort(text)
 	if err != nil {
 		return "", fmt.Errorf("%s holds no address: remove it", h.addressPath())
+	}
+	if secure {
+		return "https://" + reachable(addr).String(), nil
 	}
 	return "http://" + reachable(addr).String(), nil
 }
@@ -86,9 +107,13 @@ func reachable(addr netip.AddrPort) netip.AddrPort {
 
 // formationDir is where the files of one formation lie.
 func (h *home) formationDir(id string) string {
-	dir := h.cfg.Formations.Dir
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(h.cfg.Home, dir)
+	return filepath.Join(h.absolute(h.cfg.Formations.Dir), id)
+}
+
+// absolute resolves a path of the settings, which may be relative to the home.
+func (h *home) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return path
 	}
-	return filepath.Join(dir, id)
+	return filepath.Join(h.cfg.Home, path)
 }

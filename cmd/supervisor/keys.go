@@ -1,24 +1,22 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agentformation/service/pkg/client"
 	"github.com/agentformation/service/pkg/manifest"
+	"github.com/agentformation/service/pkg/secretfile"
 )
-
-// maxKeysFile is the largest file of generated keys that is read, in bytes.
-const maxKeysFile = 4 << 10
 
 // formationKeys are the keys of one formation's API.
 type formationKeys struct {
@@ -27,19 +25,30 @@ type formationKeys struct {
 	Client      string `json:"client_key,omitempty"`
 	// Manifest names the keys that the manifest sets, which are not shown.
 	Manifest []string `json:"set_in_manifest,omitempty"`
+	// Mixed names those that only some of the kept versions set.
+	Mixed []string `json:"set_in_some_manifests,omitempty"`
+	// Previous are the pairs before that are still accepted.
+	Previous []secretfile.PreviousKeys `json:"previous,omitempty"`
 }
 
 func (a *app) keysCommand() *cobra.Command {
 	keys := &cobra.Command{
 		Use:   "keys",
-		Short: "Work with the keys of a formation's API",
+		Short: "Work with the keys of a formation's API, in a home on this machine",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	keys.AddCommand(&cobra.Command{
+	keys.AddCommand(a.keysShowCommand(), a.keysRotateCommand())
+	return keys
+}
+
+func (a *app) keysShowCommand() *cobra.Command {
+	return &cobra.Command{
 		Use:   "show ID",
-		Short: "Print the generated keys of a formation of the local home",
+		Short: "Print the generated keys of a formation",
 		Args:  cobra.ExactArgs(1),
+
+		ValidArgsFunction: a.completeID,
 		RunE: does(func(_ *cobra.Command, args []string) error {
 			h, err := a.openHome()
 			if err != nil {
@@ -51,8 +60,7 @@ func (a *app) keysCommand() *cobra.Command {
 			}
 			return a.printKeys(k)
 		}),
-	})
-	return keys
+	}
 }
 
 func (a *app) printKeys(k *formationKeys) error {
@@ -60,10 +68,16 @@ func (a *app) printKeys(k *formationKeys) error {
 		return a.printJSON(k)
 	}
 	for _, row := range []struct{ name, value string }{{"admin_key", k.Admin}, {"client_key", k.Client}} {
-		if row.value == "" {
-			row.value = "(set in the manifest: server.api_keys." + row.name + ")"
+		switch setting := "server.api_keys." + row.name; {
+		case row.value == "":
+			row.value = "(set in the manifest: " + setting + ")"
+		case slices.Contains(k.Mixed, row.name):
+			row.value += "  (some versions set their own: " + setting + ")"
 		}
 		fmt.Fprintf(a.out, "%-11s %s\n", row.name+":", row.value)
+	}
+	for _, p := range k.Previous {
+		fmt.Fprintf(a.out, "until %s also: %s %s\n", p.ValidUntil.Local().Format(time.DateTime), p.Admin, p.Client)
 	}
 	return nil
 }
@@ -71,75 +85,101 @@ func (a *app) printKeys(k *formationKeys) error {
 // keys reads the generated keys of a formation and asks its manifest for those
 // that were never generated.
 func (h *home) keys(id string) (*formationKeys, error) {
+	path, err := h.keysFile(id)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := secretfile.LoadKeys(path)
+	if err != nil {
+		return nil, keysError(path, err)
+	}
+	return h.keysOf(id, stored)
+}
+
+// keysOf adds to stored keys what the manifests of the formation say.
+func (h *home) keysOf(id string, stored secretfile.FormationKeys) (*formationKeys, error) {
+	k := &formationKeys{
+		FormationID: id, Admin: stored.Admin, Client: stored.Client, Previous: stored.Valid(time.Now()),
+	}
+	return k, k.fromManifests(filepath.Join(h.formationDir(id), "versions"))
+}
+
+// keysFile returns where the keys of a formation lie.
+func (h *home) keysFile(id string) (string, error) {
 	if err := manifest.CheckID(id); err != nil {
-		return nil, usagef("%q is no id of a formation", id)
+		return "", usagef("%q is no id of a formation", id)
 	}
 	dir := h.formationDir(id)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, &client.Error{
+		return "", &client.Error{
 			Status: http.StatusNotFound, Name: "FormationNotFound",
 			Message: fmt.Sprintf("there is no formation %s in %s", id, h.dir),
 		}
 	}
-	k := &formationKeys{FormationID: id}
-	path := filepath.Join(dir, "state", "keys")
-	f, err := os.Open(path)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%s may be read only by the user that the supervisor runs as", path)
-	case errors.Is(err, fs.ErrNotExist):
-		return k, k.fromManifest(dir)
-	case err != nil:
-		return nil, fmt.Errorf("open keys: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxKeysFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
-	}
-	if len(raw) > maxKeysFile || json.Unmarshal(raw, k) != nil {
-		return nil, fmt.Errorf("%s is damaged", path) // a text of the decoder could show a key
-	}
-	k.FormationID = id
-	return k, k.fromManifest(dir)
+	return filepath.Join(dir, "state", secretfile.KeysFile), nil
 }
 
-// fromManifest drops the generated keys that the manifest overrides.
-func (k *formationKeys) fromManifest(dir string) error {
-	version, err := newestVersion(filepath.Join(dir, "versions"))
+func keysError(path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%s is open only to the user that the supervisor runs as: run this as that user, or as root", path)
+	}
+	return err
+}
+
+// fromManifests drops the generated keys that every kept version overrides,
+// and notes those that some override: a rollback may bring them into force.
+func (k *formationKeys) fromManifests(versions string) error {
+	dirs, err := versionDirs(versions)
 	if err != nil {
 		return err
 	}
-	f, _, err := manifest.Load(version)
-	if err != nil {
-		return fmt.Errorf("read the deployed manifest: %w", err)
+	var admin, own int
+	for _, dir := range dirs {
+		f, _, err := manifest.Load(dir)
+		if err != nil {
+			return fmt.Errorf("read the deployed manifest: %w", err)
+		}
+		if f.Server.AdminKey != "" {
+			admin++
+		}
+		if f.Server.ClientKey != "" {
+			own++
+		}
 	}
-	if f.Server.AdminKey != "" {
-		k.Admin, k.Manifest = "", append(k.Manifest, "admin_key")
-	}
-	if f.Server.ClientKey != "" {
-		k.Client, k.Manifest = "", append(k.Manifest, "client_key")
-	}
+	k.note("admin_key", &k.Admin, admin, len(dirs))
+	k.note("client_key", &k.Client, own, len(dirs))
 	if k.Admin == "" && k.Client == "" && len(k.Manifest) == 0 {
 		return errors.New("the formation has no keys yet: they are made at its first start")
 	}
 	return nil
 }
 
-// newestVersion returns the directory with the highest number.
-func newestVersion(dir string) (string, error) {
+// note takes how many of the versions set a key themselves.
+func (k *formationKeys) note(name string, key *string, set, of int) {
+	switch {
+	case set == 0:
+	case set == of || *key == "":
+		*key = ""
+		k.Manifest = append(k.Manifest, name)
+	default:
+		k.Mixed = append(k.Mixed, name)
+	}
+}
+
+// versionDirs returns the directories of the kept versions.
+func versionDirs(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", fmt.Errorf("look for the deployed version: %w", err)
+		return nil, fmt.Errorf("look for the deployed versions: %w", err)
 	}
-	newest := -1
+	var dirs []string
 	for _, e := range entries {
-		if n, err := strconv.Atoi(e.Name()); err == nil && e.IsDir() {
-			newest = max(newest, n)
+		if _, err := strconv.Atoi(e.Name()); err == nil && e.IsDir() {
+			dirs = append(dirs, filepath.Join(dir, e.Name()))
 		}
 	}
-	if newest < 0 {
-		return "", fmt.Errorf("%s holds no version", dir)
+	if len(dirs) == 0 {
+		return nil, fmt.Errorf("%s holds no version", dir)
 	}
-	return filepath.Join(dir, strconv.Itoa(newest)), nil
+	return dirs, nil
 }

@@ -17,8 +17,8 @@ func (a *app) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// print prints one line of a result.
-func (a *app) print(format string, args ...any) error {
+// result prints one line of a result.
+func (a *app) result(format string, args ...any) error {
 	_, err := fmt.Fprintln(a.out, printable(fmt.Sprintf(format, args...)))
 	return err
 }

@@ -34,6 +34,7 @@ type profile struct {
 	KeyID        string                   `yaml:"key_id"`
 	SecretKey    client.Secret            `yaml:"secret_key"`
 	HeaderPrefix string                   `yaml:"header_prefix"`
+	CAFile       string                   `yaml:"ca_file"`
 	Keys         map[string]client.Secret `yaml:"keys"`
 }
 
@@ -63,18 +64,30 @@ func readProfiles(path string) (*profiles, error) {
 	return p, nil
 }
 
+// has refuses a name that no profile has.
+func (p *profiles) has(name string) error {
+	if _, ok := p.Profiles[name]; ok {
+		return nil
+	}
+	known := strings.Join(slices.Sorted(maps.Keys(p.Profiles)), ", ")
+	if known == "" {
+		known = "none"
+	}
+	return usagef("there is no profile %q in %s (it has: %s)", name, p.path, known)
+}
+
 // target returns the supervisor with the given name.
 func (p *profiles) target(name string) (*target, error) {
-	got, ok := p.Profiles[name]
-	if !ok {
-		known := strings.Join(slices.Sorted(maps.Keys(p.Profiles)), ", ")
-		if known == "" {
-			known = "none"
-		}
-		return nil, usagef("there is no profile %q in %s (it has: %s)", name, p.path, known)
+	if err := p.has(name); err != nil {
+		return nil, err
+	}
+	got := p.Profiles[name]
+	trust, err := trustFile(got.CAFile)
+	if err != nil {
+		return nil, err
 	}
 	return &target{
-		url: got.URL, keyID: got.KeyID, secret: got.SecretKey, prefix: got.HeaderPrefix, keys: got.Keys,
+		url: got.URL, keyID: got.KeyID, secret: got.SecretKey, prefix: got.HeaderPrefix, keys: got.Keys, trust: trust,
 		origin: fmt.Sprintf("profile %s in %s", name, p.path),
 	}, nil
 }

@@ -36,20 +36,39 @@ func (a *app) rootCommand() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.profile, "profile", "", "name of a saved supervisor")
 	root.PersistentFlags().StringVar(&a.server, "server", "", "address of the supervisor, instead of the one found")
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "text", "how to print results: text or json")
+	if err := root.RegisterFlagCompletionFunc("profile", a.completeProfiles); err != nil {
+		panic(err) // the flag is not the one above
+	}
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.output != "text" && a.output != "json" {
 			return fmt.Errorf("--output %q: it must be text or json", a.output)
 		}
 		return nil
 	}
-	root.AddCommand(
-		a.initCommand(), a.serveCommand(),
-		a.deployCommand(), a.updateCommand(), a.rollbackCommand(), a.cancelUpdateCommand(),
-		a.statusCommand(), a.logsCommand(), a.auditCommand(), a.downloadCommand(),
-		a.draftCommand(), a.devCommand(), a.upCommand(), a.downCommand(),
-		a.startCommand(), a.stopCommand(), a.restartCommand(), a.deleteCommand(),
-		a.chatCommand(), a.keysCommand(), a.versionCommand(),
-	)
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Formations:", []*cobra.Command{
+			a.deployCommand(), a.updateCommand(), a.rollbackCommand(), a.cancelUpdateCommand(), a.statusCommand(),
+			a.startCommand(), a.stopCommand(), a.restartCommand(), a.deleteCommand(),
+			a.logsCommand(), a.chatCommand(), a.downloadCommand(), a.auditCommand(),
+		}},
+		{"Writing a formation:", []*cobra.Command{a.devCommand(), a.upCommand(), a.downCommand(), a.draftCommand()}},
+		{"The supervisor on this machine:", []*cobra.Command{
+			a.initCommand(), a.serveCommand(), a.reloadCommand(), a.configCommand(), a.keysCommand(),
+			a.backupCommand(), a.restoreCommand(), a.doctorCommand(),
+		}},
+		{"This program:", []*cobra.Command{a.profilesCommand(), a.versionCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("This program:")
+	root.SetCompletionCommandGroupID("This program:")
 	return root
 }
 

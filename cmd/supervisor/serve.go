@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -31,11 +34,16 @@ func (a *app) serveCommand() *cobra.Command {
 			if level != "" {
 				h.cfg.Logging.Level = level
 			}
-			parsed, err := zerolog.ParseLevel(h.cfg.Logging.Level)
-			if err != nil {
+			if _, err := zerolog.ParseLevel(h.cfg.Logging.Level); err != nil {
 				return usagef("--log-level %q: it must be trace, debug, info, warn, error or disabled", level)
 			}
-			h.cfg.Log = a.logger().Level(parsed)
+			log, closer, err := h.cfg.OpenLog(
+				supervisor.Terminal{Writer: a.out, Person: a.outTTY}, supervisor.Terminal{Writer: a.err, Person: a.errTTY})
+			if err != nil {
+				return err
+			}
+			defer closer.Close()
+			h.cfg.Log = log
 			return a.serve(cmd.Context(), h)
 		}),
 	}
@@ -47,10 +55,19 @@ func (a *app) serveCommand() *cobra.Command {
 // serve runs the supervisor and leaves its address for client commands.
 func (a *app) serve(ctx context.Context, h *home) error {
 	h.cfg.LookupEnv = a.lookupEnv
+	program, err := os.Executable() // now: a new program will lie at the same path
+	if err != nil {
+		return fmt.Errorf("find the own program: %w", err)
+	}
+	h.cfg.Self = supervisor.Self{Path: program, Args: os.Args, Env: os.Environ()}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	h.cfg.Reload = hangup
 	left := false
 	h.cfg.OnReady = func(r supervisor.Ready) {
 		left = true
-		if err := h.leaveAddress(r.Addr); err != nil {
+		if err := h.leaveAddress(r); err != nil {
 			h.cfg.Log.Error().Err(err).Msg("client commands will use the address of the settings")
 			return
 		}
@@ -70,22 +87,21 @@ func (a *app) serve(ctx context.Context, h *home) error {
 	return nil
 }
 
-// leaveAddress writes the address for servedAt.
-func (h *home) leaveAddress(addr netip.AddrPort) error {
+// leaveAddress writes the address for servedAt: a new file each time, by which
+// reload tells that the new image is ready.
+func (h *home) leaveAddress(r supervisor.Ready) error {
 	if err := os.MkdirAll(filepath.Dir(h.addressPath()), 0o700); err != nil {
 		return fmt.Errorf("leave the address: %w", err)
 	}
-	if err := os.WriteFile(h.addressPath(), []byte(addr.String()+"\n"), 0o600); err != nil {
+	address := r.Addr.String()
+	if r.TLS {
+		address = "https://" + address
+	}
+	_, err := toFile(h.addressPath(), true, func(w io.Writer) (int64, error) {
+		return io.Copy(w, strings.NewReader(address+"\n"))
+	})
+	if err != nil {
 		return fmt.Errorf("leave the address: %w", err)
 	}
 	return nil
-}
-
-// logger writes JSON lines, and text for a person at a terminal.
-func (a *app) logger() zerolog.Logger {
-	log := zerolog.New(a.err)
-	if a.errTTY {
-		log = zerolog.New(zerolog.ConsoleWriter{Out: a.err})
-	}
-	return log.With().Timestamp().Logger()
 }

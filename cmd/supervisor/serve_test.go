@@ -48,7 +48,7 @@ func TestServe_ServesUntilInterruptedAndIsFoundByItsHome(t *testing.T) {
 	defer interrupt()
 	log := watch("the address is left")
 	ended := make(chan int, 1)
-	a := s.app(&bytes.Buffer{}, log)
+	a := s.app(log, log)
 	go func() { ended <- run(ctx, a, []string{"serve", "--home", home, "--listen", "127.0.0.1:0"}) }()
 	select {
 	case <-log.seen:
@@ -62,7 +62,7 @@ func TestServe_ServesUntilInterruptedAndIsFoundByItsHome(t *testing.T) {
 	if code := s.run(t.Context(), "status", "gone", "--home", home); code != exitNotFound {
 		t.Errorf("status of an unknown formation: exit code %d: %s", code, s.er.String())
 	}
-	if code := s.run(t.Context(), "serve", "--home", home, "--listen", "127.0.0.1:0"); code != exitFailed {
+	if code := s.run(t.Context(), "serve", "--home", home, "--listen", "127.0.0.1:0"); code != exitConflict {
 		t.Errorf("a second supervisor: exit code %d", code)
 	}
 	if !strings.Contains(s.er.String(), "another supervisor") {

@@ -86,9 +86,14 @@ func (a *app) printStatus(items []client.Info) error {
 	t := table{heading: []string{"NAME", "STATE", "PID", "PORT", "VERSION", "UPTIME", "RESTARTS", "LAST EXIT"}}
 	for _, f := range items {
 		t.rows = append(t.rows, []cell{
-			{text: f.ID}, {f.Status, stateColour(f)}, {text: orDash(strconv.Itoa(f.PID))}, {text: orDash(strconv.Itoa(f.Port))},
-			{text: orDash(f.Version.Semantic)}, {text: age(time.Duration(f.Uptime) * time.Second)},
-			{text: strconv.Itoa(f.RestartCount)}, {text: lastExit(f.LastExit)},
+			{text: f.ID},
+			{f.Status, stateColour(f)},
+			{text: orDash(strconv.Itoa(f.PID))},
+			{text: orDash(strconv.Itoa(f.Port))},
+			{text: orDash(f.Version.Semantic)},
+			{text: age(time.Duration(f.Uptime) * time.Second)},
+			{text: strconv.Itoa(f.RestartCount)},
+			{text: lastExit(f.LastExit)},
 		})
 	}
 	if err := a.printTable(a.out, t); err != nil {

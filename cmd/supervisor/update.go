@@ -60,7 +60,7 @@ func (a *app) cancelUpdateCommand() *cobra.Command {
 			if a.json() {
 				return a.printJSON(done)
 			}
-			return a.print("%s: the update is cancelled, the version before is %s", args[0], orDash(done.Status))
+			return a.result("%s: the update is cancelled, the version before is %s", args[0], orDash(done.Status))
 		}),
 	}
 }

@@ -169,7 +169,7 @@ func (d *dirWatch) mark(marks map[string]fileMark, rel, path string, entry fs.Di
 	if err != nil {
 		return nil //nolint:nilerr // removed meanwhile, or a link to nowhere: the manifest's check tells
 	}
-	marks[rel] = fileMark{info.Size(), info.ModTime(), info.Mode()}
+	marks[rel] = fileMark{size: info.Size(), mtime: info.ModTime(), mode: info.Mode()}
 	return nil
 }
 

@@ -54,6 +54,12 @@ func replace(t *testing.T, dir string, write func(path string) error) {
 	}
 }
 
+func writeScript(path, body string) error {
+	return os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755)
+}
+
+func linkProgram(from, to string) error { return os.Link(from, to) }
+
 func TestCrashLoop_EndsAsCrashedAndTheSupervisorAnswers(t *testing.T) {
 	t.Parallel()
 	bin := programs(t)

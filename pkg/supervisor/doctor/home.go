@@ -108,7 +108,7 @@ func disk(_ context.Context, h *host) Result {
 		if st.Files > 0 && st.Ffree < 1000 {
 			return fail("remove files, or make a larger file system", "%s has room for %d more files only", dir, st.Ffree)
 		}
-		if free := st.Bavail * uint64(st.Bsize); free < least { //nolint:gosec // a block size is positive
+		if free := st.Bavail * uint64(st.Bsize); free < least {
 			least, where = free, dir
 		}
 	}

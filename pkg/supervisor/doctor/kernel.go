@@ -70,7 +70,7 @@ func pidfd(context.Context, *host) Result {
 	if err != nil {
 		return fail(fix, "the kernel has no pidfd_open: %s", err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // only looked at
+	defer unix.Close(fd)
 	own, err := unix.PidfdGetfd(fd, fd, 0)
 	if err != nil {
 		return warn(fix, "the kernel refuses pidfd_getfd (%s): a supervisor that was killed takes sockets over in one way only", err)

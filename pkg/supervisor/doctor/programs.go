@@ -36,7 +36,7 @@ func runtimeProgram(ctx context.Context, h *host) Result {
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, h.Runtime, "--version") //nolint:gosec // the program that the supervisor starts too
+	cmd := exec.CommandContext(ctx, h.Runtime, "--version")
 	cmd.Env = []string{}
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()

@@ -32,10 +32,7 @@ func (a *API) bundleRoutes() []route {
 	received := []string{"400 InvalidContentType", "400 ExtractError", "413 PayloadTooLarge", "500 DirectoryError"}
 	newID := append([]string{"400 InvalidFormationID", "409 ValidationError"}, received...)
 	known := append([]string{"404 FormationNotFound", "409 UpdateInProgress", "409 NoChange"}, received...)
-	later := []string{
-		"400 ParseError", "400 SecretsError", "400 IDMismatch", "400 VersionMismatch", "400 InvalidRuntime", "400 ResolveError",
-		"400 HealthCheckFailed", "409 DeployConflict", "500 MoveError", "500 SpawnError", "500 RegisterError",
-	}
+	later := laterFailures()
 	body := &openapi.Body{Types: bundleTypes()}
 	deployed := route{
 		method: "POST", path: "/rpc/formations", action: "formations.deploy", bundle: true, handler: a.deploy, tag: "operations",
@@ -59,6 +56,14 @@ func (a *API) bundleRoutes() []route {
 		deployed, update, again, posted,
 		streamed(again, append([]string{"400 ValidationError", "400 IDMismatch"}, newID...)...),
 		streamed(posted, append([]string{"400 ValidationError"}, known...)...),
+	}
+}
+
+// laterFailures are those of a deploy or update that has begun.
+func laterFailures() []string {
+	return []string{
+		"400 ParseError", "400 SecretsError", "400 IDMismatch", "400 VersionMismatch", "400 InvalidRuntime", "400 ResolveError",
+		"400 HealthCheckFailed", "409 DeployConflict", "500 MoveError", "500 SpawnError", "500 RegisterError",
 	}
 }
 

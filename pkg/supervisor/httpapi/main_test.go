@@ -85,8 +85,9 @@ func setupWith(t *testing.T, change func(*deploy.Config), adapt func(*httpapi.Co
 	px := d.proxy()
 	cfg := httpapi.Config{
 		Log: zerolog.Nop(), Deploy: d.Service, Registry: d.Registry, Proxy: px, AuditLog: d.audit,
-		Server:    httpapi.Server{ID: "server-test", Version: "9.9.9", Port: 7890, PortFirst: d.First, PortLast: d.First + 9, StartedAt: time.Now()},
-		MaxBundle: d.Config.Limits.MaxBytes, LeasedPorts: d.Ports.Leased, Calls: &httpx.Meter{},
+		AuditLogPath: filepath.Join(d.Home, "logs", "audit.log"),
+		Server:       httpapi.Server{ID: "server-test", Version: "9.9.9", Port: 7890, PortFirst: d.First, PortLast: d.First + 9, StartedAt: time.Now()},
+		MaxBundle:    d.Config.Limits.MaxBytes, LeasedPorts: d.Ports.Leased, Calls: &httpx.Meter{},
 	}
 	numbers, err := metrics.New(metrics.Config{
 		Log: zerolog.Nop(), Fleet: d.Service, Proxied: px.Counted, Calls: cfg.Calls, Version: "9.9.9", StartedAt: time.Now(),

@@ -112,7 +112,7 @@ func (a *API) formationRoutes() []route {
 		{
 			method: "DELETE", path: one, action: "formations.delete", handler: a.remove, tag: "formations",
 			about:   "Stops a formation and removes it with its data.",
-			replies: []openapi.Reply{answers[removed](200)}, fails: []string{"404 FormationNotFound"},
+			replies: []openapi.Reply{answers[removed](200)}, fails: []string{"404 FormationNotFound", "500 RegisterError", "500 CleanupError"},
 		},
 		{
 			method: "GET", path: one + "/logs", action: "formations.logs", handler: a.logs, tag: "formations",
@@ -129,7 +129,7 @@ func (a *API) formationRoutes() []route {
 			method: "GET", path: one + "/download", action: "formations.download", handler: a.download, tag: "formations",
 			about:   "The current version as a zip file.",
 			params:  []openapi.Param{query("db", "true adds the SQLite files of the formation's state", nil)},
-			replies: []openapi.Reply{{Status: 200, Type: "application/zip"}}, fails: []string{"404 FormationNotFound"},
+			replies: []openapi.Reply{{Status: 200, Type: "application/zip"}}, fails: []string{"404 FormationNotFound", "500 DirectoryError"},
 		},
 	}
 }
@@ -141,13 +141,17 @@ func (a *API) operationRoutes() []route {
 		method: "POST", path: one + "/start", action: "formations.start", handler: a.start, tag: "operations",
 		about: "Starts a formation.", body: noBody(), replies: []openapi.Reply{answers[started](200), streams()},
 		fails: []string{
-			"400 ValidationError", "404 FormationNotFound", "409 AlreadyRunning", "500 ParseError", "500 SpawnError", "500 HealthCheckFailed",
+			"400 ValidationError", "404 FormationNotFound", "409 AlreadyRunning", "409 UpdateInProgress", "500 ParseError", "500 SpawnError",
+			"500 HealthCheckFailed", "500 RegisterError",
 		},
 	}
 	restart := route{
 		method: "POST", path: one + "/restart", action: "formations.restart", handler: a.restart, tag: "operations",
 		about: "Stops and starts a formation.", body: noBody(), replies: []openapi.Reply{answers[restarted](200), streams()},
-		fails: []string{"400 ValidationError", "404 FormationNotFound", "500 ParseError", "500 SpawnError", "500 HealthCheckFailed"},
+		fails: []string{
+			"400 ValidationError", "404 FormationNotFound", "409 UpdateInProgress", "500 ParseError", "500 SpawnError",
+			"500 HealthCheckFailed", "500 RegisterError",
+		},
 	}
 	rollback := route{
 		method: "POST", path: one + "/rollback", action: "formations.rollback", handler: a.rollback, tag: "operations",
@@ -156,7 +160,8 @@ func (a *API) operationRoutes() []route {
 		replies: []openapi.Reply{answers[rolledBack](200), streams()},
 		fails: []string{
 			"400 ValidationError", "400 NoPreviousVersion", "404 FormationNotFound", "404 VersionNotFound",
-			"409 UpdateInProgress", "409 NoChange", "500 ParseError", "500 SpawnError", "500 HealthCheckFailed",
+			"409 UpdateInProgress", "409 NoChange", "409 DeployConflict", "500 ParseError", "500 SpawnError", "500 HealthCheckFailed",
+			"500 RegisterError",
 		},
 	}
 	return []route{
@@ -165,7 +170,7 @@ func (a *API) operationRoutes() []route {
 		{
 			method: "POST", path: one + "/stop", action: "formations.stop", handler: a.stop, tag: "operations",
 			about: "Drains and stops a formation.", body: noBody(), replies: []openapi.Reply{answers[stopped](200)},
-			fails: []string{"400 ValidationError", "404 FormationNotFound", "409 AlreadyStopped", "500 StopError"},
+			fails: []string{"400 ValidationError", "404 FormationNotFound", "409 AlreadyStopped", "500 StopError", "500 RegisterError"},
 		},
 		{
 			method: "POST", path: one + "/cancel-update", action: "formations.cancel-update", handler: a.cancelUpdate, tag: "operations",
@@ -196,26 +201,27 @@ func (a *API) draftRoutes() []route {
 			method: "POST", path: "/rpc/formations/:id/draft/files", action: "drafts.files", handler: a.draftFiles, tag: "drafts",
 			about: "Makes, reads, changes, deploys or discards a formation's draft.", body: jsonBody(draftRequest{}),
 			replies: []openapi.Reply{{Status: 200, Type: jsonType, Value: draftReply{}}, streams()},
-			fails: []string{
+			fails: slices.Concat([]string{
 				"400 InvalidJSON", "400 InvalidAction", "400 InvalidMode", "400 InvalidPath", "400 DecodeError", "400 InvalidFormationID",
-				"404 DraftNotFound", "404 LiveNotFound", "404 FileNotFound", "409 DraftAlreadyExists", "409 DeployConflict",
-				"409 UpdateInProgress", "500 CreateError", "500 WriteError", "500 CopyError", "400 ParseError", "400 HealthCheckFailed",
-			},
+				"404 DraftNotFound", "404 LiveNotFound", "404 FileNotFound", "409 DraftAlreadyExists", "409 UpdateInProgress", "409 NoChange",
+				"500 CreateError", "500 WriteError", "500 CopyError", "500 StopError", "500 CleanupError", "500 DirectoryError",
+				"500 PortAllocationError",
+			}, laterFailures()),
 		},
 		{
 			method: "POST", path: "/rpc/dev/run", action: "dev.run", handler: a.devRun, tag: "drafts",
 			about: "Runs a directory, or a formation's draft, under /draft/{id}/.", body: jsonBody(devRunRequest{}),
 			replies: []openapi.Reply{{Status: 200, Type: jsonType, Value: devReply{}}},
 			fails: []string{
-				"400 ValidationError", "400 ParseError", "400 InvalidFormationID", "404 DraftNotFound", "409 DraftRunning",
-				"500 PortAllocationError", "500 SpawnError", "500 HealthCheckFailed",
+				"400 ValidationError", "400 ParseError", "400 InvalidFormationID", "400 IDMismatch", "404 DraftNotFound", "409 DraftRunning",
+				"500 PortAllocationError", "500 DirectoryError", "500 ParseError", "500 SpawnError", "500 HealthCheckFailed",
 			},
 		},
 		{
 			method: "POST", path: "/rpc/dev/stop", action: "dev.stop", handler: a.devStop, tag: "drafts",
 			about: "Stops what dev/run started.", body: jsonBody(devStopRequest{}),
 			replies: []openapi.Reply{{Status: 200, Type: jsonType, Value: devReply{}}},
-			fails:   []string{"400 ValidationError", "404 DraftNotFound"},
+			fails:   []string{"400 ValidationError", "404 DraftNotFound", "500 StopError"},
 		},
 	}
 }
@@ -315,6 +321,9 @@ func (a *API) failures(r route) []string {
 	}
 	if r.action != "" || r.handler == nil {
 		all = append(all, "429 RateLimited")
+	}
+	if r.tag == "operations" || r.tag == "drafts" {
+		all = append(all, "503 FormationUnavailable")
 	}
 	return all
 }

@@ -132,7 +132,20 @@ type Formation struct {
 	AdminKey   string
 	ClientKey  string
 	supervisor *Supervisor
+	pid        int // as NotePID found it
 }
+
+// TB is the test that deployed the formation.
+func (f *Formation) TB() testing.TB { return f.supervisor.TB }
+
+// NotePID remembers the process number, for a time when nobody can be asked.
+func (f *Formation) NotePID() {
+	f.supervisor.TB.Helper()
+	f.pid = f.PID()
+}
+
+// LastPID is the process number that NotePID found.
+func (f *Formation) LastPID() int { return f.pid }
 
 // Deploy deploys files and returns the formation; a failure ends the test.
 func (s *Supervisor) Deploy(id string, files Files) *Formation {

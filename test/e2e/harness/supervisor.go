@@ -14,6 +14,8 @@ type Options struct {
 	// Formations are lines of YAML for the block "formations", each indented by
 	// two spaces; Settings are whole blocks.
 	Formations, Settings string
+	// Server are lines for the block "server", indented likewise.
+	Server string
 	// Env is added to the environment.
 	Env []string
 	// Bin replaces the directory of the programs.
@@ -31,9 +33,10 @@ type Supervisor struct {
 	FirstPort     int    // of the formations
 	HTTP          *Client
 
-	suite *Suite
-	bin   string
-	env   []string
+	suite  *Suite
+	bin    string
+	env    []string
+	listen string // of the management API, the same at every start
 }
 
 // Start makes a home, starts a supervisor on it and waits until it answers. At
@@ -81,8 +84,10 @@ func (s *Supervisor) configure(o Options) {
 		s.TB.Fatal(err)
 	}
 	first, last := s.suite.claim(s.TB)
-	s.FirstPort = first
+	s.FirstPort, s.listen = first, fmt.Sprintf("127.0.0.1:%d", last)
+	last--
 	text := strings.NewReplacer(
+		"\nserver:\n", "\nserver:\n"+o.Server,
 		"port_range_start: 8000", fmt.Sprintf("port_range_start: %d", first),
 		"port_range_end: 9000", fmt.Sprintf("port_range_end: %d\n%s", last, o.Formations),
 	).Replace(string(raw))
@@ -105,7 +110,7 @@ func (s *Supervisor) configure(o Options) {
 // Serve starts the process and waits until it answers.
 func (s *Supervisor) Serve() {
 	s.TB.Helper()
-	s.Process = run(s.TB, s.env, filepath.Join(s.bin, "supervisor"), "serve", "--home", s.Home, "--listen", "127.0.0.1:0")
+	s.Process = run(s.TB, s.env, filepath.Join(s.bin, "supervisor"), "serve", "--home", s.Home, "--listen", s.listen)
 	Until(s.TB, "the supervisor serves", func() bool {
 		if s.Ended() {
 			s.TB.Fatalf("the supervisor ended:\n%s", s.Out)
@@ -113,7 +118,9 @@ func (s *Supervisor) Serve() {
 		addr := s.Out.value("supervisor is ready", "address")
 		// The commands of the command line look it up in this file.
 		left, err := os.ReadFile(filepath.Join(s.Home, "run", "address"))
-		s.URL = "http://" + addr
+		if url := "http://" + addr; addr != "" && s.URL != url { // a load may be reading it
+			s.URL = url
+		}
 		return addr != "" && err == nil && strings.TrimSpace(string(left)) == addr
 	})
 }
