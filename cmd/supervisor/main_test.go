@@ -88,13 +88,14 @@ func (f *fake) said() string {
 
 // session runs command lines in this process.
 type session struct {
-	env     map[string]string
-	home    string
-	in      string
-	inTTY   bool
-	errTTY  bool
-	outTTY  bool
-	out, er bytes.Buffer
+	env      map[string]string
+	home     string
+	in       string
+	inTTY    bool
+	errTTY   bool
+	outTTY   bool
+	noColour bool
+	out, er  bytes.Buffer
 }
 
 func (s *session) run(ctx context.Context, args ...string) int {
@@ -106,7 +107,7 @@ func (s *session) run(ctx context.Context, args ...string) int {
 func (s *session) app(out, errs io.Writer) *app {
 	return &app{
 		in: strings.NewReader(s.in), out: out, err: errs, inTTY: s.inTTY, errTTY: s.errTTY,
-		userHome: s.home, userName: "ada", pause: 10 * time.Millisecond, outTTY: s.outTTY,
+		userHome: s.home, userName: "ada", pause: 10 * time.Millisecond, outTTY: s.outTTY, noColour: s.noColour,
 		lookupEnv: func(name string) (string, bool) { v, ok := s.env[name]; return v, ok },
 	}
 }

@@ -267,7 +267,9 @@ func TestFullDisk_IsToldToCallersAndWhatWasAcceptedEndsOnceThereIsRoom(t *testin
 	status := func(id string) envelope {
 		return w.must(c, ask{method: http.MethodGet, path: "/v1/requests/" + id}).envelope(t)
 	}
-	until(t, "the end of what was accepted", func() bool { return status("req_held").Data.Status != "processing" && status("req_told").Data.Status != "processing" })
+	until(t, "the end of what was accepted", func() bool {
+		return status("req_held").Data.Status != "processing" && status("req_told").Data.Status != "processing"
+	})
 	if e := status("req_held"); e.Data.Status != "completed" || e.Data.Response != "the answer" {
 		t.Errorf("the answered request: %+v", e)
 	}

@@ -18,8 +18,15 @@ func TestMeter_CountsByClassAndLatency(t *testing.T) {
 		status int
 		took   time.Duration
 	}{
-		{200, 0}, {204, time.Millisecond}, {101, time.Millisecond + 1}, {404, 40 * time.Millisecond},
-		{503, 5 * time.Minute}, {200, time.Hour}, {0, time.Second}, {999, time.Second}, {-1, time.Second},
+		{200, 0},
+		{204, time.Millisecond},
+		{101, time.Millisecond + 1},
+		{404, 40 * time.Millisecond},
+		{503, 5 * time.Minute},
+		{200, time.Hour},
+		{0, time.Second},
+		{999, time.Second},
+		{-1, time.Second},
 	} {
 		wg.Go(func() { m.Observe(o.status, o.took) })
 	}

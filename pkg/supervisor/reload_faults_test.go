@@ -179,20 +179,3 @@ func TestRun_TellsSystemdWhatItDoes(t *testing.T) {
 	s.stop()
 	n.until("STOPPING=1")
 }
-
-func TestRun_StaysSmall(t *testing.T) {
-	t.Parallel()
-	s := newServed(t, "")
-	s.start()
-	d := s.deploy("hello")
-	l := s.load(d.Port, d.PID)
-	l.more(500)
-	l.end()
-	text := readFile(t, fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	_, rest, _ := strings.Cut(text, "VmRSS:")
-	kib, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("resident: %d MiB", kib>>10)
-}

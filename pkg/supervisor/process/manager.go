@@ -264,6 +264,8 @@ func (m *Manager) Close() {
 	for _, a := range m.asideNow() {
 		<-a.done
 	}
+	m.ops <- struct{}{} // an update that was loading has killed its child
+	m.unlock()
 	m.outage.end()
 }
 

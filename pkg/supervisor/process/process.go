@@ -15,6 +15,10 @@
 //	   └── Stop ─────── crashed ◀── gave up ── restarting ────────┘
 //	   └────────────────────── stopping ◀─────────┘
 //
+// An update launches a second child beside the running one, on the same socket:
+// the status stays running, and the new child or, when it fails its probation,
+// the old one goes on (see Manager.Update).
+//
 // In crashed, and when an outage lasts longer than OutageLimit, the supervisor
 // itself answers on the formation's port.
 //
@@ -144,9 +148,10 @@ func orElse(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Progress tells a waiting client how a start goes: stage is "stopping",
-// "spawning" or "health_check"; during the last, attempt counts the seconds of
-// max without news. It is called from one goroutine at a time.
+// Progress tells a waiting client how a start or an update goes: stage is
+// "stopping", "spawning" (an update's may have other names), "health_check" or
+// "swapping". During health_check attempt counts the seconds without news, during
+// swapping those of the probation; attempts is the most of them. It is called from one goroutine at a time.
 type Progress func(stage, message string, attempt, attempts int)
 
 // Status is the state of a formation's process, in the words of the API.
