@@ -151,7 +151,8 @@ func orElse(d, otherwise time.Duration) time.Duration {
 // Progress tells a waiting client how a start or an update goes: stage is
 // "stopping", "spawning" (an update's may have other names), "health_check" or
 // "swapping". During health_check attempt counts the seconds without news, during
-// swapping those of the probation; attempts is the most of them. It is called from one goroutine at a time.
+// swapping those of the probation; attempts is the most of them. It is called
+// from one goroutine at a time.
 type Progress func(stage, message string, attempt, attempts int)
 
 // Status is the state of a formation's process, in the words of the API.
