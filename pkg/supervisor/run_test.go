@@ -73,7 +73,12 @@ func readFile(t *testing.T, path string) string {
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	// By one rename: a supervisor that watches the file never sees half of it.
+	err := os.WriteFile(path+".fresh", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+".fresh", path)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
