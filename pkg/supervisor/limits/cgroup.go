@@ -2,6 +2,7 @@ package limits
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -25,7 +26,9 @@ const (
 // microseconds; the kernel's own default.
 const cpuPeriod = 100_000
 
-// groupPrefix begins the name of a cgroup: formation-<id>-<8 hex>.
+// groupPrefix begins the name of a cgroup: formation-<id>-<8 hex>. The first four
+// digits stand for the state directory, so that a host's supervisors keep off
+// each other's formations of the same id.
 const groupPrefix = "formation-"
 
 var groupShape = regexp.MustCompile(`^formation-.+-[0-9a-f]{8}$`)
@@ -53,15 +56,15 @@ func (g *Guard) makeGroup(r *run) error {
 		g.warnUnheld(nil)
 		return nil
 	}
-	name := groupPrefix + g.cfg.ID
+	own := sha256.Sum256([]byte(g.cfg.StateDir))
+	prefix := groupPrefix + g.cfg.ID + "-" + hex.EncodeToString(own[:2])
 	for _, p := range parents {
-		sweepGroups(p.path, name)
+		sweepGroups(p.path, prefix)
 	}
-	suffix := make([]byte, 4)
-	_, _ = rand.Read(suffix) // never fails
+	name := freshGroup(parents, prefix)
 	r.group = &group{dir: make(map[string]place, len(parents))}
 	for controller, p := range parents {
-		p.path = filepath.Join(p.path, name+"-"+hex.EncodeToString(suffix))
+		p.path = filepath.Join(p.path, name)
 		if err := os.Mkdir(p.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			g.log.Debug().Err(err).Str("controller", controller).Msg("cannot make a cgroup")
 			continue
@@ -73,6 +76,23 @@ func (g *Guard) makeGroup(r *run) error {
 	}
 	g.warnUnheld(r.group)
 	return r.group.set(g.cfg.Limits)
+}
+
+// freshGroup returns a name with a prefix that no parent has a cgroup of.
+func freshGroup(parents map[string]place, prefix string) string {
+	for {
+		var suffix [2]byte
+		_, _ = rand.Read(suffix[:]) // never fails
+		name := prefix + hex.EncodeToString(suffix[:])
+		taken := false
+		for _, p := range parents {
+			_, err := os.Lstat(filepath.Join(p.path, name))
+			taken = taken || err == nil
+		}
+		if !taken {
+			return name
+		}
+	}
 }
 
 // warnUnheld tells about limits that are held less well, or not at all.
@@ -271,10 +291,11 @@ func (g *group) kill() error {
 	return errors.Join(errs...)
 }
 
-// sweepGroups removes the cgroups of earlier processes of a formation. Those with
-// living processes in them refuse.
-func sweepGroups(parent, name string) {
-	stale, err := filepath.Glob(filepath.Join(parent, escapeGlob(name)+"-????????"))
+// sweepGroups removes the cgroups of earlier processes of a formation, whose
+// names are the prefix and four digits. Those with living processes in them
+// refuse.
+func sweepGroups(parent, prefix string) {
+	stale, err := filepath.Glob(filepath.Join(parent, escapeGlob(prefix)+"????"))
 	if err != nil {
 		return
 	}

@@ -277,12 +277,12 @@ func TestGroup_OfVersion2IsKilledAndRemoved(t *testing.T) {
 func TestSweepGroups_RemovesTheFormationsOwnOnly(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
-	for _, name := range []string{"formation-a[1]-0123abcd", "formation-a1-0123abcd", "formation-a[1]-b-0123abcd", "formation-a[1]-notahexa", "other"} {
+	for _, name := range []string{"formation-a[1]-0123abcd", "formation-a1-0123abcd", "formation-a[1]-b-0123abcd", "formation-a[1]-0123nota", "formation-a[1]-45670123", "other"} {
 		if err := os.Mkdir(filepath.Join(parent, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sweepGroups(parent, groupPrefix+"a[1]")
+	sweepGroups(parent, groupPrefix+"a[1]-0123")
 	entries, err := os.ReadDir(parent)
 	if err != nil {
 		t.Fatal(err)
@@ -291,8 +291,29 @@ func TestSweepGroups_RemovesTheFormationsOwnOnly(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	if want := []string{"formation-a1-0123abcd", "formation-a[1]-b-0123abcd", "formation-a[1]-notahexa", "other"}; !slices.Equal(left, want) {
+	if want := []string{"formation-a1-0123abcd", "formation-a[1]-0123nota", "formation-a[1]-45670123", "formation-a[1]-b-0123abcd", "other"}; !slices.Equal(left, want) {
 		t.Errorf("left are %v, want %v", left, want)
+	}
+}
+
+// Between Command and the start of its process a cgroup is empty, so that any
+// supervisor could remove it.
+func TestGuard_OfAnotherHomeLeavesTheCgroupOfTheSameIDAlone(t *testing.T) {
+	t.Parallel()
+	needCgroup(t, pids)
+	one, other := newHouse(t, Limits{}), newHouse(t, Limits{})
+	other.ID = one.ID
+	guards := []*Guard{one.guard(t), other.guard(t)}
+	for _, g := range guards {
+		defer g.Ended()
+		if err := g.Command(exec.Command(g.cfg.Stage)); err != nil { //nolint:noctx // never started
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range guards[0].run.group.dirs() {
+		if !exists(dir) {
+			t.Errorf("%s is gone", dir)
+		}
 	}
 }
 
