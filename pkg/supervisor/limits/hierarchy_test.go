@@ -306,7 +306,7 @@ func TestGuard_OfAnotherHomeLeavesTheCgroupOfTheSameIDAlone(t *testing.T) {
 	guards := []*Guard{one.guard(t), other.guard(t)}
 	for _, g := range guards {
 		defer g.Ended()
-		if err := g.Command(exec.Command(g.cfg.Stage)); err != nil { //nolint:noctx // never started
+		if err := g.Command(exec.Command(g.cfg.Stage)); err != nil {
 			t.Fatal(err)
 		}
 	}
