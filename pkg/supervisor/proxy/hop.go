@@ -40,9 +40,8 @@ type hop struct {
 	member  *member
 	backend *backend
 
-	// uploaded is closed when the sending of a large body has ended; nil when
-	// there is none.
-	uploaded chan struct{}
+	// upload is the exchange that sends a large body, nil when there is none.
+	upload *exchange
 }
 
 // RoundTrip sends r and returns the answer. A request that nobody can have read
@@ -186,10 +185,10 @@ func (h *hop) write(r *http.Request, body *payload, x *exchange) error {
 		return writeTo(x.c, &out)
 	}
 	out.Body = io.NopCloser(body.rest)
-	done := make(chan struct{})
-	h.uploaded, x.uploaded = done, done
+	x.uploaded = make(chan struct{})
+	h.upload = x
 	go func() {
-		defer close(done)
+		defer close(x.uploaded)
 		if err := writeTo(x.c, &out); err != nil {
 			x.failed.Store(true)
 			// A formation that refuses the body has answered before; if it has
@@ -213,16 +212,17 @@ func writeTo(w io.Writer, r *http.Request) error {
 	return bw.Flush()
 }
 
-// uploading tells that the answer begins while the body is still on its way.
-func (h *hop) uploading() bool {
-	if h.uploaded == nil {
+// unfinished tells that the answer begins although the formation has not taken
+// the whole body: it is still on its way, or could not be sent to its end.
+func (h *hop) unfinished() bool {
+	if h.upload == nil {
 		return false
 	}
 	grace := time.NewTimer(uploadGrace)
 	defer grace.Stop()
 	select {
-	case <-h.uploaded:
-		return false
+	case <-h.upload.uploaded:
+		return h.upload.failed.Load()
 	case <-grace.C:
 		return true
 	}
@@ -232,17 +232,17 @@ func (h *hop) uploading() bool {
 // the client; then the client's connection ends with the answer, since the rest
 // of the body would be taken for the next request.
 func (h *hop) finish(c echo.Context, rc *http.ResponseController) {
-	if h.uploaded == nil {
+	if h.upload == nil {
 		return
 	}
 	select {
-	case <-h.uploaded:
+	case <-h.upload.uploaded:
 		return
 	default:
 	}
 	c.Response().Header().Set("Connection", "close")
 	_ = rc.SetReadDeadline(time.Unix(1, 0))
-	<-h.uploaded
+	<-h.upload.uploaded
 }
 
 // informed passes a 1xx answer on.

@@ -136,6 +136,27 @@ func (m *mortal) end() {
 	_ = m.cmd.Wait()
 }
 
+// halt stops the process and waits until none of its threads runs: the signal
+// only tells them to stop.
+func (m *mortal) halt() {
+	m.t.Helper()
+	m.signal(syscall.SIGSTOP)
+	threads := fmt.Sprintf("/proc/%d/task/*/stat", m.cmd.Process.Pid)
+	m.await(func() bool {
+		stats, err := filepath.Glob(threads)
+		if err != nil || len(stats) == 0 {
+			m.t.Fatalf("threads of the process: %v, %v", stats, err)
+		}
+		for _, stat := range stats {
+			text, err := os.ReadFile(stat)
+			if err != nil || !bytes.Contains(text, []byte(") T ")) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // awaitUnread waits until n connections to the process hold bytes that it has
 // not read, as the kernel's table tells.
 func (m *mortal) awaitUnread(n int) {
@@ -241,7 +262,7 @@ func TestKill_WhatNobodyHadReadIsSentToTheSuccessor(t *testing.T) {
 			}
 		}
 		all("warm", must).Wait() // many kept connections
-		m.signal(syscall.SIGSTOP)
+		m.halt()
 		asked := all("asked", must)
 		m.awaitUnread(n)
 		m.end()

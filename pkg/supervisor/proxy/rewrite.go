@@ -76,7 +76,7 @@ func strip(path string) string {
 // that of a refusal does, the rest of the body would be taken for the next
 // request: the connection ends with the answer, and the client must know.
 func (h *hop) adapt(r *http.Response) error {
-	if h.uploading() {
+	if h.unfinished() {
 		r.Header.Set("Connection", "close")
 	}
 	for name := range r.Header {
