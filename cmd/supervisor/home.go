@@ -41,8 +41,8 @@ func (a *app) targetOfHome(dir string) (*target, error) {
 	}
 	h := &home{dir: dir, cfg: cfg}
 	t := &target{url: cfg.URL(), prefix: cfg.HeaderPrefix, home: h, origin: filepath.Join(dir, "config.yaml")}
-	if len(cfg.Auth.Keys) > 0 && cfg.Auth.Enabled {
-		t.keyID, t.secret = cfg.Auth.Keys[0].ID, client.Secret(cfg.Auth.Keys[0].Secret)
+	if k := cfg.Auth.First(); cfg.Auth.Enabled {
+		t.keyID, t.secret = k.ID, client.Secret(k.Secret)
 	}
 	served, err := h.servedAt()
 	if err != nil {

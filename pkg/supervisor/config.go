@@ -134,6 +134,17 @@ type AuthSettings struct {
 	Secret auth.Secret `conf:"secret" alias:"true"`
 }
 
+// First returns the first key that has no end, for a client on this machine; the
+// zero value when there is none.
+func (a AuthSettings) First() auth.Key {
+	for _, k := range a.Keys {
+		if k.Until.IsZero() {
+			return k
+		}
+	}
+	return auth.Key{}
+}
+
 // FormationSettings are the keys of "formations".
 type FormationSettings struct {
 	Dir            string        `conf:"formations_dir"` // relative to Home

@@ -248,6 +248,8 @@ func TestParseConfig_NamesEveryFaultWithItsPlace(t *testing.T) {
 		"not a size":                  {"limits: {bundle: {max_bytes: 10X}}\n", `limits.bundle.max_bytes: want a number of bytes such as 1048576, 10M or 1GiB, not "10X"`},
 		"size beyond all":             {"limits: {bundle: {max_bytes: 9999999999G}}\n", "want a number of bytes"},
 		"not a network":               {"server: {trusted_proxies: [10.0.0.0/99]}\n", `server.trusted_proxies[0]: want an address range`},
+		"not a time":                  {"auth: {keys: [{id: a, secret: b, valid_until: soon}]}\n", `auth.keys[0].valid_until: want a time such as 2026-01-02T15:04:05Z, not "soon"`},
+		"id twice":                    {"auth: {keys: [{id: a, secret: b}, {id: a, secret: c}]}\n", "auth.keys: auth.keys[1]: id a occurs twice; set valid_until of the older one"},
 		"list for a value":            {"server_id: [a]\n", "server_id: want a single value"},
 		"value for a list":            {"auth: {keys: a}\n", "auth.keys: want a list"},
 		"value for a block":           {"server: 1\n", "config.yaml:1:9: server: want a block of keys"},

@@ -55,9 +55,8 @@ func Init(opts InitOptions) (InitResult, error) {
 		return InitResult{}, err
 	}
 	r := InitResult{ConfigPath: path, Created: created, URL: cfg.URL()}
-	if keys := cfg.Auth.Keys; len(keys) > 0 {
-		r.KeyID, r.Secret = keys[0].ID, string(keys[0].Secret)
-	}
+	first := cfg.Auth.First()
+	r.KeyID, r.Secret = first.ID, string(first.Secret)
 	return r, nil
 }
 
@@ -93,7 +92,8 @@ func initialConfig(opts InitOptions) string {
 		name, _ = os.Hostname() // without one the id is random alone
 	}
 	return fmt.Sprintf(`# Settings of the supervisor. Whole numbers are seconds; "30s" and "5m" work too.
-# A change of auth.keys takes effect at once, any other at the next start.
+# A change of auth.keys takes effect at once ("supervisor keys" makes them), any
+# other at "supervisor reload".
 server_id: %s
 
 server:

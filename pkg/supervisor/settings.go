@@ -230,6 +230,9 @@ func (s *settings) value(key, n ast.Node, full string, field reflect.StructField
 	case netip.Prefix:
 		s.put(n, full, dst, parsePrefix)
 		return
+	case time.Time:
+		s.put(n, full, dst, parseTime)
+		return
 	case *limits.UserRange:
 		s.put(n, full, dst, func(text string) (any, error) { return limits.ParseUserRange(text) })
 		return
@@ -345,4 +348,12 @@ func parsePrefix(text string) (any, error) {
 		return nil, fmt.Errorf("want an address range such as 10.0.0.0/8, not %q", text)
 	}
 	return p.Masked(), nil
+}
+
+func parseTime(text string) (any, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil, fmt.Errorf("want a time such as 2026-01-02T15:04:05Z, not %q", text)
+	}
+	return at.UTC(), nil
 }

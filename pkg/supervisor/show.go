@@ -132,7 +132,11 @@ func scalar(v reflect.Value, full string) string {
 		}
 		return x.String()
 	case auth.Key:
-		return fmt.Sprintf("{id: %s, secret: %s}", plain(x.ID), plain(x.Secret.String()))
+		end := ""
+		if !x.Until.IsZero() {
+			end = ", valid_until: " + strconv.Quote(x.Until.Format(time.RFC3339))
+		}
+		return fmt.Sprintf("{id: %s, secret: %s%s}", plain(x.ID), plain(x.Secret.String()), end)
 	}
 	switch v.Kind() {
 	case reflect.Slice:

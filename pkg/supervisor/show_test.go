@@ -25,7 +25,7 @@ func TestShow_TellsEveryValueAndWhereItComesFrom(t *testing.T) {
 server: {trusted_proxies: [10.0.0.0/8]}
 metrics: {token: hunter2}
 notify: {webhook: "https://user:hunter2@hooks.example/hunter2?t=hunter2", secret: hunter2}
-auth: {keys: [{id: a, secret: hunter2}], key: b, secret: hunter2}
+auth: {keys: [{id: a, secret: hunter2}, {id: a, secret: hunter2, valid_until: "2026-01-02T15:04:05+01:00"}], key: b, secret: hunter2}
 formations:
   keep_backups: 3
   port_range: [8100, 8200]
@@ -49,7 +49,7 @@ formations:
 		"  trusted_proxies: [10.0.0.0/8]  # config.yaml:2",
 		`  token: "***"  # config.yaml:3`,
 		`  webhook: "https://hooks.example/***"  # config.yaml:4`,
-		`  keys: [{id: a, secret: "***"}, {id: b, secret: "***"}]  # config.yaml:5`,
+		`  keys: [{id: a, secret: "***"}, {id: a, secret: "***", valid_until: "2026-01-02T14:04:05Z"}, {id: b, secret: "***"}]  # config.yaml:5`,
 		"  keep_versions: 3  # config.yaml:7",
 		"  port_range_start: 8100  # config.yaml:8",
 		"  default_memory: 300MiB  # config.yaml:9",

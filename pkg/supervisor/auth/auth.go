@@ -6,9 +6,9 @@
 //
 // The second one needs the body, so checking has two steps: Check looks at the
 // headers, Claim.Finish at the hash of the body. A claim that is not Verified
-// proves nothing. Keys can be replaced while requests are served. A second
-// request with the same signature is legitimate: two equal calls in one second
-// sign equally.
+// proves nothing. Keys can be replaced while requests are served, and one id may
+// have older secrets that are believed until their time. A second request with
+// the same signature is legitimate: two equal calls in one second sign equally.
 //
 // httpapi imports it.
 package auth
@@ -20,6 +20,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -40,11 +41,20 @@ func (Secret) GoString() string { return "***" }
 // MarshalText returns three asterisks, for JSON, YAML and logs.
 func (Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
+// MaxSecrets is how many secrets one id may have at a time: each of them is tried.
+const MaxSecrets = 8
+
 // Key is one pair of id and secret.
 type Key struct {
 	ID     string `conf:"id"`
 	Secret Secret `conf:"secret"`
+	// Until is when the pair stops being believed; zero is never. Of the pairs
+	// with one id all but one have it.
+	Until time.Time `conf:"valid_until"`
 }
+
+// Valid tells whether the pair is believed at a time.
+func (k Key) Valid(now time.Time) bool { return k.Until.IsZero() || now.Before(k.Until) }
 
 // Config says which requests are believed.
 type Config struct {
@@ -70,11 +80,11 @@ type Verifier struct {
 	requireBodyHash bool
 	disabled        bool
 	now             func() time.Time
-	keys            atomic.Pointer[map[string][]byte]
+	keys            atomic.Pointer[map[string][]Key]
 }
 
 // New returns a Verifier; it refuses keys without id or secret, and ids that
-// occur twice.
+// occur twice without an end.
 func New(cfg Config) (*Verifier, error) {
 	prefix := cfg.HeaderPrefix
 	if prefix == "" {
@@ -102,15 +112,18 @@ func New(cfg Config) (*Verifier, error) {
 // SetKeys replaces all keys at once. Requests being checked use the old or the
 // new set, never a mixture. On error the old set stays.
 func (v *Verifier) SetKeys(keys []Key) error {
-	set := make(map[string][]byte, len(keys))
+	set := make(map[string][]Key, len(keys))
+	endless := func(k Key) bool { return k.Until.IsZero() }
 	for i, k := range keys {
 		if k.ID == "" || k.Secret == "" {
 			return fmt.Errorf("auth.keys[%d]: id and secret must both be set", i)
 		}
-		if _, twice := set[k.ID]; twice {
-			return fmt.Errorf("auth.keys[%d]: id %s occurs twice", i, k.ID)
+		if endless(k) && slices.ContainsFunc(set[k.ID], endless) {
+			return fmt.Errorf("auth.keys[%d]: id %s occurs twice; set valid_until of the older one", i, k.ID)
 		}
-		set[k.ID] = []byte(k.Secret)
+		if set[k.ID] = append(set[k.ID], k); len(set[k.ID]) > MaxSecrets {
+			return fmt.Errorf("auth.keys[%d]: id %s has more than %d secrets", i, k.ID, MaxSecrets)
+		}
 	}
 	v.keys.Store(&set)
 	return nil
@@ -136,7 +149,7 @@ type Claim struct {
 
 	verified bool
 	message  string // what is signed, up to the body hash
-	secret   []byte
+	secrets  []Secret
 	given    []byte // the signature of the request
 }
 
@@ -154,14 +167,14 @@ func (v *Verifier) Check(r *http.Request) (*Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret, ok := (*v.keys.Load())[p.KeyID]
-	if !ok {
+	secrets := v.secretsOf(p.KeyID)
+	if len(secrets) == 0 {
 		return nil, refuse(msgKey)
 	}
 	if err := v.timely(p.Timestamp); err != nil {
 		return nil, err
 	}
-	c := &Claim{KeyID: p.KeyID, secret: secret}
+	c := &Claim{KeyID: p.KeyID, secrets: secrets}
 	if c.given, err = base64.StdEncoding.Strict().DecodeString(p.Signature); err != nil {
 		return nil, refuse(msgSignature)
 	}
@@ -195,9 +208,26 @@ func (c *Claim) Finish(sum [sha256.Size]byte, size int64) error {
 }
 
 func (c *Claim) matches(message string) bool {
-	mac := hmac.New(sha256.New, c.secret)
-	mac.Write([]byte(message))
-	return hmac.Equal(mac.Sum(nil), c.given)
+	for _, secret := range c.secrets {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(message))
+		if hmac.Equal(mac.Sum(nil), c.given) {
+			return true
+		}
+	}
+	return false
+}
+
+// secretsOf returns the secrets of an id that are believed now.
+func (v *Verifier) secretsOf(id string) []Secret {
+	now := v.now()
+	var secrets []Secret
+	for _, k := range (*v.keys.Load())[id] {
+		if k.Valid(now) {
+			secrets = append(secrets, k.Secret)
+		}
+	}
+	return secrets
 }
 
 // timely compares without subtracting: a timestamp may be any 64-bit number.

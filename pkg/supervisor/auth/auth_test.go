@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -278,6 +279,63 @@ func TestSetKeys_TakesEffectAtOnceAndKeepsTheOldSetOnError(t *testing.T) {
 	}
 	if err := request("new", "s"); err != nil {
 		t.Errorf("after a refused set: %v", err)
+	}
+}
+
+func TestSetKeys_AnOlderSecretIsBelievedUntilItsEnd(t *testing.T) {
+	t.Parallel()
+	now := testNow
+	v := verifier(t, func(c *Config) { c.Now = func() time.Time { return now } })
+	keys := []Key{
+		{ID: "ann", Secret: "old", Until: testNow.Add(time.Hour)},
+		{ID: "ann", Secret: "new"},
+		{ID: "guest", Secret: "g", Until: testNow.Add(time.Hour)},
+	}
+	if err := v.SetKeys(keys); err != nil {
+		t.Fatal(err)
+	}
+	both := func(id, secret string) error {
+		plain := httptest.NewRequest(http.MethodGet, "/x", http.NoBody)
+		plain.Header.Set("Authorization", authorization(id, now.Unix(), sign(secret, fmt.Sprintf("%d;GET;/x", now.Unix()))))
+		_, err := check(v, plain, "")
+		body := httptest.NewRequest(http.MethodPost, "/x", strings.NewReader("body"))
+		message := fmt.Sprintf("%d;POST;/x;%x", now.Unix(), sha256.Sum256([]byte("body")))
+		for name, value := range map[string]string{
+			"X-SVC-Key-ID": id, "X-SVC-Timestamp": strconv.FormatInt(now.Unix(), 10), "X-SVC-Signature": sign(secret, message),
+		} {
+			body.Header.Set(name, value)
+		}
+		if _, again := check(v, body, "body"); (err == nil) != (again == nil) {
+			t.Errorf("%s with %s: one layout says %v, the other %v", id, secret, err, again)
+		}
+		return err
+	}
+	for _, k := range keys {
+		if err := both(k.ID, string(k.Secret)); err != nil {
+			t.Errorf("%s with %s: %v", k.ID, k.Secret, err)
+		}
+	}
+	assertRefusal(t, both("ann", "g"), msgSignature)
+	now = testNow.Add(time.Hour)
+	if err := both("ann", "new"); err != nil {
+		t.Errorf("the new secret after the overlap: %v", err)
+	}
+	assertRefusal(t, both("ann", "old"), msgSignature)
+	assertRefusal(t, both("guest", "g"), msgKey)
+}
+
+func TestSetKeys_BoundsTheSecretsOfAnID(t *testing.T) {
+	t.Parallel()
+	v := verifier(t, nil)
+	keys := []Key{{ID: "a", Secret: "s"}}
+	for range MaxSecrets - 1 {
+		keys = append(keys, Key{ID: "a", Secret: "s", Until: testNow})
+	}
+	if err := v.SetKeys(keys); err != nil {
+		t.Error(err)
+	}
+	if err := v.SetKeys(append(keys, keys[1])); err == nil {
+		t.Errorf("%d secrets are accepted", MaxSecrets+1)
 	}
 }
 
