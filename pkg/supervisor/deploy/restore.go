@@ -201,10 +201,7 @@ func (s *Service) Shutdown(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	for _, f := range members { // an operation in progress has met the stop
-		f.ops <- struct{}{}
-		f.mgr.Close()
-	}
+	s.letGo(members)
 	s.followers.Wait() // each ends with its child's connection
 	return errors.Join(errs...)
 }
@@ -217,11 +214,19 @@ func (s *Service) Close() {
 		s.log.Error().Err(err).Msg("a draft did not stop well")
 	}
 	s.launches.Wait()
+	s.letGo(members)
+	s.followers.Wait()
+}
+
+// letGo closes the managers when no operation is in progress any more: each has
+// met the stop, or is waited for. Those that still wait for their turn get it,
+// and with it the answer that the door is closed.
+func (s *Service) letGo(members []*formation) {
 	for _, f := range members {
 		f.ops <- struct{}{}
 		f.mgr.Close()
+		<-f.ops
 	}
-	s.followers.Wait()
 }
 
 // closeDoor makes every further operation fail and ends deploys in progress.

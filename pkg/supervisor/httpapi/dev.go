@@ -78,5 +78,6 @@ func (a *API) devFailed(c echo.Context, id string, err error) error {
 	if fault.KindOf(err) == fault.Internal {
 		a.cfg.Log.Error().Err(err).Str("request_id", httpx.RequestID(c)).Msg("a draft cannot be run")
 	}
+	a.hint(c, f.Code)
 	return httpx.JSON(c, f.Code, devFailure{FormationID: id, Error: f.Error, Message: f.Message, Code: f.Code})
 }

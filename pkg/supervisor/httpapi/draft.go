@@ -60,6 +60,7 @@ func (a *API) draftFailed(c echo.Context, r deploy.DraftReply, err error) error 
 	if fault.KindOf(err) == fault.Internal {
 		a.cfg.Log.Error().Err(err).Str("request_id", httpx.RequestID(c)).Msg("a draft call failed")
 	}
+	a.hint(c, f.Code)
 	return httpx.JSON(c, f.Code, draftReply{Error: f.Error, Message: f.Message, Code: f.Code, Draft: r.Draft, Live: r.Live})
 }
 

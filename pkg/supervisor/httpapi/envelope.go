@@ -35,18 +35,23 @@ type failure struct {
 // proxy's own errors become.
 func (a *API) renderError(c echo.Context, err error) {
 	f := toFailure(err)
-	switch f.Code {
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		if c.Response().Header().Get("Retry-After") == "" {
-			c.Response().Header().Set("Retry-After", retryAfter)
-		}
-	case http.StatusUnauthorized:
-		if c.Response().Header().Get("WWW-Authenticate") == "" {
-			c.Response().Header().Set("WWW-Authenticate", a.challenge())
-		}
-	}
+	a.hint(c, f.Code)
 	if err := httpx.JSON(c, f.Code, f); err != nil {
 		a.cfg.Log.Error().Err(err).Msg("an error reply could not be encoded")
+	}
+}
+
+// hint tells beside an error when to come again, or how to prove who one is.
+func (a *API) hint(c echo.Context, status int) {
+	switch h := c.Response().Header(); status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		if h.Get("Retry-After") == "" {
+			h.Set("Retry-After", retryAfter)
+		}
+	case http.StatusUnauthorized:
+		if h.Get("WWW-Authenticate") == "" {
+			h.Set("WWW-Authenticate", a.challenge())
+		}
 	}
 }
 

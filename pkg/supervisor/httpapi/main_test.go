@@ -124,14 +124,21 @@ func (d *door) proxy() *proxy.Proxy {
 	})
 }
 
+// callLimit bounds every call of a test, so that one which waits in vain fails
+// with its own name instead of taking the whole run with it.
+const callLimit = time.Minute
+
 func (d *door) serve(t *testing.T, px *proxy.Proxy) {
 	srv := httptest.NewServer(d.api)
-	d.url, d.client = srv.URL, &http.Client{Transport: &http.Transport{}}
+	d.url, d.client = srv.URL, &http.Client{Transport: &http.Transport{}, Timeout: callLimit}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { d.api.Run(ctx) })
 	d.stop = func() { cancel(); wg.Wait() }
 	t.Cleanup(func() {
+		// An operation goes on when its client leaves, and the server waits for its
+		// handler: what a failed test has left in progress must be ended first.
+		d.Shutdown(t)
 		d.client.CloseIdleConnections()
 		srv.Close()
 		px.Close()
@@ -173,18 +180,7 @@ func unsigned(*http.Request, []byte) {}
 
 func (d *door) send(t *testing.T, ctx context.Context, c call) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, c.method, d.url+c.path, bytes.NewReader(c.body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.sign == nil {
-		c.sign = authorize
-	}
-	c.sign(req, c.body)
-	for k, v := range c.header {
-		req.Header.Set(k, v)
-	}
-	res, err := d.client.Do(req)
+	res, err := d.client.Do(d.request(t, ctx, c))
 	if err != nil {
 		t.Fatalf("%s %s: %v", c.method, c.path, err)
 	}
