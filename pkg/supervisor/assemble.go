@@ -68,7 +68,7 @@ func (h *house) close(ctx context.Context) error {
 	if h.registry != nil {
 		errs = append(errs, h.registry.Close())
 	}
-	errs = append(errs, h.tracing.close(ctx))
+	h.tracing.close(ctx)
 	return errors.Join(errs...)
 }
 
@@ -149,7 +149,7 @@ func (s *Supervisor) assembleDoor(ctx context.Context, h *house, port int) (err 
 	if h.tls, err = s.useTLS(h); err != nil {
 		return err
 	}
-	if h.tracing, err = openTracing(ctx, c.LookupEnv, s.serverID()); err != nil {
+	if h.tracing, err = s.openTracing(ctx); err != nil {
 		return err
 	}
 	h.proxy = proxy.New(proxy.Config{

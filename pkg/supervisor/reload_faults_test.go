@@ -5,15 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 )
@@ -119,63 +115,4 @@ func TestReload_ADeathMeanwhileLeavesTheFormationsAndTheAddress(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Status != "running" || list[0].RestartCount != 0 {
 		t.Errorf("afterwards: %+v, %v", list, err)
 	}
-}
-
-// notices is systemd's end of sd_notify.
-type notices struct {
-	t    *testing.T
-	conn *net.UnixConn
-	seen []string
-}
-
-func listenNotices(t *testing.T, path string) *notices {
-	t.Helper()
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return &notices{t: t, conn: conn}
-}
-
-// until reads notices up to one that begins with text.
-func (n *notices) until(text string) string {
-	n.t.Helper()
-	_ = n.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
-	buf := make([]byte, 4096)
-	for {
-		size, err := n.conn.Read(buf)
-		if err != nil {
-			n.t.Fatalf("no notice %q after %q: %v", text, n.seen, err)
-		}
-		got := string(buf[:size])
-		n.seen = append(n.seen, got)
-		if strings.HasPrefix(got, text) {
-			return got
-		}
-	}
-}
-
-func TestRun_TellsSystemdWhatItDoes(t *testing.T) {
-	t.Parallel()
-	s := newServed(t, "")
-	path := filepath.Join(s.home, "notify")
-	n := listenNotices(t, path)
-	s.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=600000"}
-	s.start()
-	s.env = append(s.env, "WATCHDOG_PID="+strconv.Itoa(s.cmd.Process.Pid))
-	n.until("READY=1")
-	n.until("WATCHDOG=1")
-	s.deploy("hello")
-	n.until("STATUS=1 formations: 1 running")
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	if got := n.until("RELOADING=1"); !strings.Contains(got, "\nMONOTONIC_USEC=") {
-		t.Errorf("reloading: %q", got)
-	}
-	n.until("READY=1")
-	n.until("WATCHDOG=1")
-	s.stop()
-	n.until("STOPPING=1")
 }

@@ -49,6 +49,10 @@ func Main(m *testing.M, verify func(*testing.M)) {
 
 // childMain serves one scripted formation over the real control protocol.
 func childMain() int {
+	if _, err := confine.Settle(); err != nil {
+		fmt.Fprintln(os.Stderr, "settle:", err)
+		return 2
+	}
 	in, err := control.Inherit()
 	if err != nil || in == nil {
 		fmt.Fprintln(os.Stderr, "inherit:", in, err)
@@ -241,7 +245,7 @@ func (f *formation) routes() http.Handler {
 	mux.HandleFunc("/env", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Join(os.Environ(), "\n")) })
 	mux.HandleFunc("/log", func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(f.in.Log, "out "+r.URL.RawQuery)
-		fmt.Fprintln(os.NewFile(2, "stderr"), "err "+r.URL.RawQuery)
+		_, _ = syscall.Write(2, []byte("err "+r.URL.RawQuery+"\n")) // not through a file, whose end would close it
 	})
 	mux.HandleFunc("/exit", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
 	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
