@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -127,9 +128,14 @@ func (c *crowd) accepted(ctx context.Context, client *harness.Client, r harness.
 	return reply.Text("data.request_id"), nil
 }
 
-// stream expects a whole stream.
+// stream expects a whole stream. One that was cut, but whose request had been
+// accepted, is continued from its first frame.
 func (c *crowd) stream(ctx context.Context, client *harness.Client, r harness.Request) (string, error) {
 	s, err := client.Stream(ctx, r)
+	if status, ok := errors.AsType[*harness.StatusError](err); ok && status.Status == http.StatusConflict {
+		r.Header["Last-Event-ID"] = "0"
+		s, err = client.Stream(ctx, r)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -74,9 +74,10 @@ func strip(path string) string {
 // adapt removes what our own door has set already: a browser refuses an answer
 // that allows an origin twice. When the answer begins before the body's end, as
 // that of a refusal does, the rest of the body would be taken for the next
-// request: the connection ends with the answer, and the client must know.
+// request: the connection ends with the answer, and the client must know. After
+// 413 it ends in any case, as it does on the formation's own port.
 func (h *hop) adapt(r *http.Response) error {
-	if h.unfinished() {
+	if r.StatusCode == http.StatusRequestEntityTooLarge || h.unfinished() {
 		r.Header.Set("Connection", "close")
 	}
 	for name := range r.Header {

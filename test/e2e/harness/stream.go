@@ -52,9 +52,20 @@ func (c *Client) Stream(ctx context.Context, r Request) (*Stream, error) {
 	if kind := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || kind != "text/event-stream" {
 		body, _ := io.ReadAll(res.Body)
 		res.Body.Close()
-		return nil, fmt.Errorf("status %d, content type %q: %s", res.StatusCode, kind, body)
+		return nil, &StatusError{Status: res.StatusCode, Type: kind, Body: string(body)}
 	}
 	return &Stream{Response: res, r: bufio.NewReader(res.Body)}, nil
+}
+
+// StatusError is an answer where a stream was expected.
+type StatusError struct {
+	Status     int
+	Type, Body string
+}
+
+// Error tells the whole answer.
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("status %d, content type %q: %s", e.Status, e.Type, e.Body)
 }
 
 // MustStream is Stream where anything else is a failure of the test. The
