@@ -34,7 +34,8 @@ build: deps ## leave bin/supervisor and bin/formation-runtime
 	@mkdir -p bin
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/supervisor ./cmd/formation-runtime
 
-test: deps ## run every test with the race detector
+test: ## run every test with the race detector
+	@scripts/deps test
 	go test -race -shuffle=on -count=1 -timeout=10m ./...
 
 check: lint vet fresh test ## what CI demands: format, lint, vet, generated files, tests

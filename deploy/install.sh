@@ -12,20 +12,29 @@
 set -eu
 umask 022
 
+usage() {
+  echo "install: $1; see --help" >&2
+  exit 2
+}
+
 here=$(cd "$(dirname "$0")" && pwd)
 root='' bin='' start=1 uninstall='' purge=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --root) root=${2:?--root needs a directory}; shift ;;
-    --bin) bin=${2:?--bin needs a directory}; shift ;;
+    --root | --bin)
+      [ -n "${2:-}" ] || usage "$1 needs a directory"
+      if [ "$1" = --root ]; then root=$2; else bin=$2; fi
+      shift
+      ;;
     --no-start) start='' ;;
     --uninstall) uninstall=1 ;;
     --purge) purge=1 ;;
     -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "install: unknown argument $1; see --help" >&2; exit 2 ;;
+    *) usage "unknown argument $1" ;;
   esac
   shift
 done
+[ -z "$purge" ] || [ -n "$uninstall" ] || usage "--purge goes with --uninstall"
 root=${root%/}
 if [ -n "$root" ]; then
   start=''
@@ -62,7 +71,9 @@ take_away() {
   rm -f "$unit" "$sysusers"
   if [ -n "$purge" ]; then
     rm -rf "$root/var/lib/svc" "$root/etc/svc" "$unit.d"
-    if [ -z "$root" ] && id svc >/dev/null 2>&1; then userdel svc; fi
+    if [ -z "$root" ] && id svc >/dev/null 2>&1 && ! userdel svc; then
+      echo "install: the user svc stays: end its processes, then run: userdel svc" >&2
+    fi
   fi
   if on_host; then systemctl daemon-reload; fi
   echo "the supervisor is uninstalled${purge:+, with its data}"
@@ -73,6 +84,14 @@ if [ -n "$uninstall" ]; then
   exit 0
 fi
 
+# A unit of this name that a package brought, such as Debian's package supervisor,
+# would be hidden by ours.
+for other in "$root/usr/lib/systemd/system/supervisor.service" "$root/lib/systemd/system/supervisor.service"; do
+  if [ -e "$other" ]; then
+    echo "install: $other belongs to a package; remove that first (dpkg -S or rpm -qf tells which)" >&2
+    exit 1
+  fi
+done
 if [ -z "$bin" ]; then
   bin=$here/../bin
   for p in $programs; do
@@ -80,7 +99,10 @@ if [ -z "$bin" ]; then
   done
 fi
 for p in $programs; do
-  [ -x "$bin/$p" ] || { echo "install: $bin/$p is missing" >&2; exit 1; }
+  if [ ! -f "$bin/$p" ] || [ ! -x "$bin/$p" ]; then
+    echo "install: $bin/$p is missing or no program; make build leaves both in bin" >&2
+    exit 1
+  fi
 done
 for p in $programs; do put "$bin/$p" "$root/usr/local/bin/$p" 755; done
 put "$here/systemd/supervisor.service" "$unit" 644
@@ -93,9 +115,16 @@ if [ -z "$root" ] && ! id svc >/dev/null 2>&1; then
     useradd --system --user-group --home-dir /var/lib/svc --shell /usr/sbin/nologin svc
   fi
 fi
-[ -d "$root/var/lib/svc" ] || mkdir -p -m 700 "$root/var/lib/svc"
-[ -d "$root/etc/svc" ] || mkdir -p -m 750 "$root/etc/svc"
-if [ -z "$root" ]; then chown svc:svc /var/lib/svc /etc/svc; fi
+# own DIR MODE: a directory of the service; one that is there stays as it is.
+own() {
+  if [ ! -d "$root$1" ]; then
+    mkdir -p "$root$1"
+    chmod "$2" "$root$1"
+    if [ -z "$root" ]; then chown svc:svc "$1"; fi
+  fi
+}
+own /var/lib/svc 700
+own /etc/svc 750
 
 if on_host; then systemctl daemon-reload; fi
 if [ -n "$start" ] && on_host; then
