@@ -25,7 +25,14 @@ func (a *app) defaultHome() string { return filepath.Join(a.userHome, ".svc", "s
 // openHome reads the settings of --home or of the default home.
 func (a *app) openHome() (*home, error) {
 	dir := a.homeDir()
+	return a.loadHome(dir)
+}
+
+func (a *app) loadHome(dir string) (*home, error) {
 	cfg, err := supervisor.LoadConfig(dir, a.getenv)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, &hint{err, "run this as the user that the supervisor runs as, or as root; --profile calls it without its home"}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +42,11 @@ func (a *app) openHome() (*home, error) {
 // targetOfHome returns the supervisor that serves a home: the address that a
 // running one left there, else the one of its settings.
 func (a *app) targetOfHome(dir string) (*target, error) {
-	cfg, err := supervisor.LoadConfig(dir, a.getenv)
+	h, err := a.loadHome(dir)
 	if err != nil {
 		return nil, err
 	}
-	h := &home{dir: dir, cfg: cfg}
+	cfg := h.cfg
 	t := &target{url: cfg.URL(), prefix: cfg.HeaderPrefix, home: h, origin: filepath.Join(dir, "config.yaml")}
 	if k := cfg.Auth.First(); cfg.Auth.Enabled {
 		t.keyID, t.secret = k.ID, client.Secret(k.Secret)

@@ -29,30 +29,43 @@ type formationKeys struct {
 	Mixed []string `json:"set_in_some_manifests,omitempty"`
 	// Previous are the pairs before that are still accepted.
 	Previous []secretfile.PreviousKeys `json:"previous,omitempty"`
+	// Taken says that the formation accepts the keys; nil when it was not asked.
+	Taken *bool `json:"in_effect,omitempty"`
 }
 
 func (a *app) keysCommand() *cobra.Command {
 	keys := &cobra.Command{
 		Use:   "keys",
-		Short: "Work with the keys of a formation's API, in a home on this machine",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Short: "Work with the keys of a home on this machine",
+		Long: `Work with the keys of a home on this machine.
+
+Management keys sign calls of the management API; they are in config.yaml. Each
+formation has keys of its own, an admin key and a client key, for its API. What
+is changed here holds at once, without a restart.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	keys.AddCommand(a.keysShowCommand(), a.keysRotateCommand())
+	keys.AddCommand(a.keysAddCommand(), a.keysListCommand(), a.keysShowCommand(), a.keysRotateCommand(), a.keysRemoveCommand())
 	return keys
 }
 
 func (a *app) keysShowCommand() *cobra.Command {
-	return &cobra.Command{
+	var kind kindFlag
+	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Print the generated keys of a formation",
+		Short: "Print the generated keys of a formation, or a management key",
 		Args:  cobra.ExactArgs(1),
 
-		ValidArgsFunction: a.completeID,
+		ValidArgsFunction: a.completeKeys,
 		RunE: does(func(_ *cobra.Command, args []string) error {
 			h, err := a.openHome()
 			if err != nil {
 				return err
+			}
+			if own, err := h.isManagement(kind, args[0]); err != nil {
+				return err
+			} else if own {
+				return a.printManagementKey(h.managementKey(args[0]))
 			}
 			k, err := h.keys(args[0])
 			if err != nil {
@@ -61,6 +74,8 @@ func (a *app) keysShowCommand() *cobra.Command {
 			return a.printKeys(k)
 		}),
 	}
+	kind.register(cmd)
+	return cmd
 }
 
 func (a *app) printKeys(k *formationKeys) error {

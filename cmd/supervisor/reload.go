@@ -69,7 +69,7 @@ func (a *app) reload(ctx context.Context, h *home, timeout time.Duration) error 
 		return err
 	}
 	now := last
-	err = a.await(ctx, timeout, func() (bool, error) {
+	err = a.await(ctx, min(a.pause, 100*time.Millisecond), timeout, func() (bool, error) {
 		if !process.alive() {
 			return false, &client.Error{Name: client.NameUnreachable, Message: fmt.Sprintf("the supervisor, process %d, has ended", process.pid)}
 		}
@@ -113,9 +113,9 @@ func (a *app) healthOf(ctx context.Context, h *home) (*client.ServerHealth, erro
 // errTimeout is a wait that took too long.
 var errTimeout = errors.New("it took too long")
 
-// await looks until done says so.
-func (a *app) await(ctx context.Context, timeout time.Duration, done func() (bool, error)) error {
-	tick := time.NewTicker(min(a.pause, 100*time.Millisecond))
+// await looks every now and then until done says so.
+func (a *app) await(ctx context.Context, every, timeout time.Duration, done func() (bool, error)) error {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	end := time.NewTimer(timeout)
 	defer end.Stop()

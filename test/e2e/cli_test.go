@@ -5,9 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -38,7 +40,10 @@ func TestCLI(t *testing.T) {
 				Files: []string{script},
 				Setup: func(env *testscript.Env) error { return setUp(env, s, pair) },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"exits": exits,
+					"exits":   exits,
+					"refused": untilRefused,
+					"find":    find,
+					"same":    same,
 					"capture": func(ts *testscript.TestScript, _ bool, args []string) {
 						ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
 					},
@@ -83,4 +88,57 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if strconv.Itoa(code) != args[0] {
 		ts.Fatalf("exit code %d, want %s", code, args[0])
 	}
+}
+
+// untilRefused runs a program until the supervisor, or a formation, refuses its key:
+// those that are taken away end within seconds.
+func untilRefused(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: refused PROGRAM [ARG...]")
+	}
+	const unauthorised = 5
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	end := time.NewTimer(harness.Patience)
+	defer end.Stop()
+	for {
+		err := ts.Exec(args[0], args[1:]...)
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == unauthorised {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end.C:
+			ts.Fatalf("it is not refused: %v", err)
+		}
+	}
+}
+
+// find sets a variable to the first text in a file that an expression matches:
+// "find KEY 'fmc_[^ ]+' stdout".
+func find(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: find VARIABLE EXPRESSION FILE")
+	}
+	ts.Setenv(args[0], match(ts, args[1], args[2]))
+}
+
+// same expects that an expression finds the same text in two files.
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: same EXPRESSION FILE FILE")
+	}
+	if a, b := match(ts, args[0], args[1]), match(ts, args[0], args[2]); a != b {
+		ts.Fatalf("%s has %q, %s has %q", args[1], a, args[2], b)
+	}
+}
+
+func match(ts *testscript.TestScript, expression, file string) string {
+	re, err := regexp.Compile(expression)
+	ts.Check(err)
+	found := re.FindString(ts.ReadFile(file))
+	if found == "" {
+		ts.Fatalf("%s: nothing matches %s", file, expression)
+	}
+	return found
 }
