@@ -63,7 +63,7 @@ func (a *API) bundleRoutes() []route {
 func laterFailures() []string {
 	return []string{
 		"400 ParseError", "400 SecretsError", "400 IDMismatch", "400 VersionMismatch", "400 InvalidRuntime", "400 ResolveError",
-		"400 HealthCheckFailed", "409 DeployConflict", "500 MoveError", "500 SpawnError", "500 RegisterError",
+		"400 HealthCheckFailed", "409 DeployConflict", "500 MoveError", "500 SpawnError", "500 RegisterError", ending,
 	}
 }
 

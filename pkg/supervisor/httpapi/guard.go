@@ -33,9 +33,13 @@ type call struct {
 	body   []byte // of every route but those that take a bundle
 	events bool   // the answer is a stream although the client did not say so
 	// outcome is the fault of an operation that was answered as an event
-	// stream, so with HTTP status 200, or in an envelope of its own.
+	// stream, so with HTTP status 200, or in an envelope of its own, or whose
+	// answer broke off.
 	outcome error
 }
+
+// errPanicked is what the audit knows of a call whose handler panicked.
+var errPanicked = errors.New("the handler panicked")
 
 // callKey is where the call of a request is kept.
 const callKey = "call"
@@ -54,13 +58,22 @@ func (a *API) guard(next echo.HandlerFunc) echo.HandlerFunc {
 			k.action, k.bundle = r.action, r.bundle
 		}
 		c.Set(callKey, k)
+		recorded := false
+		defer func() {
+			if !recorded { // the handler panicked, which is answered elsewhere
+				k.outcome = errPanicked
+				a.record(c, k, nil, start)
+			}
+		}()
 		err := a.authorize(c, k)
 		if err == nil {
 			err = named(next(c))
 		}
+		recorded = true
 		a.record(c, k, err, start)
 		if err != nil && c.Response().Committed {
 			// The answer broke off; its end must not look like one.
+			k.outcome = err
 			panic(http.ErrAbortHandler)
 		}
 		return err

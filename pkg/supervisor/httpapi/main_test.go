@@ -81,7 +81,18 @@ func setup(t *testing.T, change func(*deploy.Config)) *door {
 // setupWith also adapts the door; both functions may be nil.
 func setupWith(t *testing.T, change func(*deploy.Config), adapt func(*httpapi.Config)) *door {
 	t.Helper()
-	d := &door{Rig: deploytest.New(t, change), audit: &lockedBuffer{}}
+	return open(t, deploytest.New(t, change), adapt)
+}
+
+// setupOn is setup with a home in a directory that exists.
+func setupOn(t *testing.T, home string) *door {
+	t.Helper()
+	return open(t, deploytest.NewAt(t, home, nil), nil)
+}
+
+func open(t *testing.T, rig *deploytest.Rig, adapt func(*httpapi.Config)) *door {
+	t.Helper()
+	d := &door{Rig: rig, audit: &lockedBuffer{}}
 	px := d.proxy()
 	cfg := httpapi.Config{
 		Log: zerolog.Nop(), Deploy: d.Service, Registry: d.Registry, Proxy: px, AuditLog: d.audit,

@@ -14,7 +14,8 @@ import (
 // that the time tells nothing of the token's length either.
 func (a *API) metrics(c echo.Context) error {
 	if want := a.cfg.MetricsToken; want != "" {
-		given, bearer := strings.CutPrefix(c.Request().Header.Get("Authorization"), "Bearer ")
+		scheme, given, _ := strings.Cut(c.Request().Header.Get("Authorization"), " ")
+		bearer := strings.EqualFold(scheme, "Bearer") // RFC 9110: in any case
 		x, y := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
 		if subtle.ConstantTimeCompare(x[:], y[:]) != 1 || !bearer {
 			c.Response().Header().Set("WWW-Authenticate", "Bearer")

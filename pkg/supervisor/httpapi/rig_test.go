@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"database/sql"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 )
@@ -23,8 +25,10 @@ import (
 type answer struct {
 	status int
 	header http.Header
+	path   string // of the call
 	body   string
 	name   string // of the error
+	res    *http.Response
 	err    error
 }
 
@@ -46,8 +50,10 @@ func (d *door) begin(t *testing.T, c call) func() answer {
 	return func() answer { return <-got }
 }
 
-func (d *door) exchange(req *http.Request) (a answer) {
-	res, err := d.client.Do(req)
+func (d *door) exchange(req *http.Request) answer { return read(d.client.Do(req)) }
+
+// read reads the whole answer.
+func read(res *http.Response, err error) answer {
 	if err != nil {
 		return answer{err: err}
 	}
@@ -55,7 +61,9 @@ func (d *door) exchange(req *http.Request) (a answer) {
 	text, err := io.ReadAll(res.Body)
 	var env struct{ Error string }
 	_ = json.Unmarshal(text, &env) // no envelope has no name
-	return answer{status: res.StatusCode, header: res.Header, body: string(text), name: env.Error, err: err}
+	return answer{
+		status: res.StatusCode, header: res.Header, path: res.Request.URL.Path, body: string(text), name: env.Error, res: res, err: err,
+	}
 }
 
 // bundled is a call that sends files as the bundle of the formation id.
@@ -219,4 +227,37 @@ func (d *door) request(t *testing.T, ctx context.Context, c call) *http.Request 
 		req.Header.Set(k, v)
 	}
 	return req
+}
+
+// malformed sends the head of c, and a body that breaks HTTP's own rules.
+func (d *door) malformed(t *testing.T, c call) answer {
+	t.Helper()
+	c.body = nil
+	req := d.request(t, t.Context(), c)
+	conn, err := net.Dial("tcp", req.URL.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(callLimit)); err != nil {
+		t.Fatal(err)
+	}
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n", req.Method, req.URL.Path, req.URL.Host)
+	for name := range req.Header {
+		head += name + ": " + req.Header.Get(name) + "\r\n"
+	}
+	if _, err := io.WriteString(conn, head+"\r\nno size of a chunk\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), req)
+	return read(res, err)
+}
+
+func asMap(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }

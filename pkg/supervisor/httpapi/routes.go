@@ -32,6 +32,9 @@ const (
 	plainType = "text/plain"
 )
 
+// ending is what an operation meets when the supervisor is about to end.
+const ending = "503 FormationUnavailable"
+
 // answers is a reply whose data is a T.
 func answers[T any](status int) openapi.Reply {
 	return openapi.Reply{Status: status, Type: jsonType, Value: envelope[T]{}}
@@ -112,7 +115,7 @@ func (a *API) formationRoutes() []route {
 		{
 			method: "DELETE", path: one, action: "formations.delete", handler: a.remove, tag: "formations",
 			about:   "Stops a formation and removes it with its data.",
-			replies: []openapi.Reply{answers[removed](200)}, fails: []string{"404 FormationNotFound", "500 RegisterError", "500 CleanupError"},
+			replies: []openapi.Reply{answers[removed](200)}, fails: []string{"404 FormationNotFound", "500 RegisterError", "500 CleanupError", ending},
 		},
 		{
 			method: "GET", path: one + "/logs", action: "formations.logs", handler: a.logs, tag: "formations",
@@ -142,7 +145,7 @@ func (a *API) operationRoutes() []route {
 		about: "Starts a formation.", body: noBody(), replies: []openapi.Reply{answers[started](200), streams()},
 		fails: []string{
 			"400 ValidationError", "404 FormationNotFound", "409 AlreadyRunning", "409 UpdateInProgress", "500 ParseError", "500 SpawnError",
-			"500 HealthCheckFailed", "500 RegisterError",
+			"500 HealthCheckFailed", "500 RegisterError", ending,
 		},
 	}
 	restart := route{
@@ -150,7 +153,7 @@ func (a *API) operationRoutes() []route {
 		about: "Stops and starts a formation.", body: noBody(), replies: []openapi.Reply{answers[restarted](200), streams()},
 		fails: []string{
 			"400 ValidationError", "404 FormationNotFound", "409 UpdateInProgress", "500 ParseError", "500 SpawnError",
-			"500 HealthCheckFailed", "500 RegisterError",
+			"500 HealthCheckFailed", "500 RegisterError", ending,
 		},
 	}
 	rollback := route{
@@ -161,7 +164,7 @@ func (a *API) operationRoutes() []route {
 		fails: []string{
 			"400 ValidationError", "400 NoPreviousVersion", "404 FormationNotFound", "404 VersionNotFound",
 			"409 UpdateInProgress", "409 NoChange", "409 DeployConflict", "500 ParseError", "500 SpawnError", "500 HealthCheckFailed",
-			"500 RegisterError",
+			"500 RegisterError", ending,
 		},
 	}
 	return []route{
@@ -170,7 +173,7 @@ func (a *API) operationRoutes() []route {
 		{
 			method: "POST", path: one + "/stop", action: "formations.stop", handler: a.stop, tag: "operations",
 			about: "Drains and stops a formation.", body: noBody(), replies: []openapi.Reply{answers[stopped](200)},
-			fails: []string{"400 ValidationError", "404 FormationNotFound", "409 AlreadyStopped", "500 StopError", "500 RegisterError"},
+			fails: []string{"400 ValidationError", "404 FormationNotFound", "409 AlreadyStopped", "500 StopError", "500 RegisterError", ending},
 		},
 		{
 			method: "POST", path: one + "/cancel-update", action: "formations.cancel-update", handler: a.cancelUpdate, tag: "operations",
@@ -206,7 +209,7 @@ func (a *API) draftRoutes() []route {
 				"404 DraftNotFound", "404 LiveNotFound", "404 FileNotFound", "409 DraftAlreadyExists", "409 UpdateInProgress", "409 NoChange",
 				"500 CreateError", "500 WriteError", "500 CopyError", "500 StopError", "500 CleanupError", "500 DirectoryError",
 				"500 PortAllocationError",
-			}, laterFailures()),
+			}, slices.DeleteFunc(laterFailures(), func(f string) bool { return f == "400 VersionMismatch" })), // it comes from a header
 		},
 		{
 			method: "POST", path: "/rpc/dev/run", action: "dev.run", handler: a.devRun, tag: "drafts",
@@ -214,7 +217,8 @@ func (a *API) draftRoutes() []route {
 			replies: []openapi.Reply{{Status: 200, Type: jsonType, Value: devReply{}}},
 			fails: []string{
 				"400 ValidationError", "400 ParseError", "400 InvalidFormationID", "400 IDMismatch", "404 DraftNotFound", "409 DraftRunning",
-				"500 PortAllocationError", "500 DirectoryError", "500 ParseError", "500 SpawnError", "500 HealthCheckFailed",
+				"500 PortAllocationError", "500 DirectoryError", "500 ParseError", "500 SecretsError", "500 SpawnError",
+				"500 HealthCheckFailed", ending,
 			},
 		},
 		{
@@ -321,9 +325,6 @@ func (a *API) failures(r route) []string {
 	}
 	if r.action != "" || r.handler == nil {
 		all = append(all, "429 RateLimited")
-	}
-	if r.tag == "operations" || r.tag == "drafts" {
-		all = append(all, "503 FormationUnavailable")
 	}
 	return all
 }

@@ -27,7 +27,7 @@ func (a *API) traced(next echo.HandlerFunc) echo.HandlerFunc {
 	if a.tracer == nil {
 		return next
 	}
-	return func(c echo.Context) error {
+	return func(c echo.Context) (err error) {
 		if !isRPC(c) {
 			return next(c)
 		}
@@ -36,36 +36,46 @@ func (a *API) traced(next echo.HandlerFunc) echo.HandlerFunc {
 		if a.byRoute[r.Method+c.Path()] != nil {
 			route = openapi.Template(c.Path())
 		}
-		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := a.tracer.Start(ctx, spanName(r, route), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attributes := []attribute.KeyValue{
 			attribute.String("http.request.method", knownMethod(r.Method)),
-			attribute.String("http.route", route),
 			attribute.String("url.path", r.URL.Path),
 			attribute.String("client.address", httpx.PeerAddr(r, a.cfg.TrustedProxies)),
 			attribute.String("svc.request.id", httpx.RequestID(c)),
-			attribute.String("svc.formation.id", formationID(c)),
-		))
-		defer span.End()
+		}
+		if route != "" {
+			attributes = append(attributes, attribute.String("http.route", route))
+		}
+		if id := formationID(c); id != "" {
+			attributes = append(attributes, attribute.String("svc.formation.id", id))
+		}
+		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := a.tracer.Start(ctx, spanName(r, route),
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attributes...))
+		// Also when the answer breaks off, which is a panic.
+		defer func() {
+			a.endSpan(c, span, err)
+			span.End()
+		}()
 		c.SetRequest(r.WithContext(ctx))
-		err := next(c)
-		a.endSpan(c, span, err)
-		return err
+		return next(c)
 	}
 }
 
-// endSpan says what came of the call. A stream's failure came after its 200.
+// endSpan says what came of the call. A failure that is the call's outcome came
+// when the answer had begun, or in an envelope of its own: the status is that of
+// the answer.
 func (a *API) endSpan(c echo.Context, span trace.Span, err error) {
 	status := c.Response().Status
-	k, _ := c.Get(callKey).(*call)
-	if k != nil {
+	if k, _ := c.Get(callKey).(*call); k != nil {
 		if k.claim != nil && k.claim.Verified() {
 			span.SetAttributes(attribute.String("svc.key.id", k.claim.KeyID))
 		}
 		if err == nil {
 			err = k.outcome
-		} else {
-			status = toFailure(err).Code
 		}
+	}
+	if err != nil && !c.Response().Committed { // an error is answered after us
+		status = toFailure(err).Code
 	}
 	span.SetAttributes(attribute.Int("http.response.status_code", status))
 	if err == nil {
