@@ -153,7 +153,7 @@ func TestDeploy_RefusesHostileArchivesAndLeavesTheDiskClean(t *testing.T) {
 		"device":                {archiveOf(t, link(tar.TypeChar, "")), 400, "device"},
 		"duplicate":             {archiveOf(t, file("hello/a"), file("hello/a")), 400, "two entries"},
 		"too many entries":      {archiveOf(t, many...), 413, "max_entries"},
-		"high ratio":            {archiveOf(t, tar.Header{Name: "hello/a", Size: 64 << 20}), 413, "max_ratio"},
+		"high ratio":            {archiveOf(t, tar.Header{Name: "hello/a", Size: 8 << 20}), 413, "max_ratio"},
 		"truncated":             {good[:len(good)/2], 400, "truncated"},
 		"wrong checksum":        {badSum, 400, "checksum"},
 		"trailing garbage":      {append(bytes.Clone(good), "garbage"...), 400, "after the end of the gzip stream"},
