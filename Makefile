@@ -16,13 +16,15 @@ LDFLAGS := -s -w -X $(MODULE)/pkg/version.Version=$(VERSION) -X $(MODULE)/pkg/ve
 
 GOLANGCI_VERSION := v2.15.0
 LINT := .make/bin/golangci-lint
+NFPM_VERSION := v2.45.0
+NFPM := .make/bin/nfpm
 
 # How long "make fuzz" spends on each fuzz test, and "make soak" in all.
 FUZZTIME ?= 10s
 SOAKTIME ?= 30m
 PORT ?= 7890
 
-.PHONY: help run build test check bench bench-full chaos soak fuzz generate lint fmt clean deps vet fresh
+.PHONY: help run build deb test check bench bench-full chaos soak fuzz generate lint fmt clean deps vet fresh
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +35,9 @@ run: build ## start the supervisor with the sample formation (PORT=7890; OPENAI_
 build: deps ## leave bin/supervisor and bin/formation-runtime
 	@mkdir -p bin
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/supervisor ./cmd/formation-runtime
+
+deb: build $(NFPM) ## leave a Debian package of both programs in bin
+	@scripts/deb '$(VERSION)'
 
 test: ## run every test with the race detector
 	@scripts/deps test
@@ -78,3 +83,6 @@ fresh: deps
 
 $(LINT): Makefile
 	scripts/install-tool $(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint $(GOLANGCI_VERSION)
+
+$(NFPM): Makefile
+	scripts/install-tool $(NFPM) github.com/goreleaser/nfpm/v2/cmd/nfpm $(NFPM_VERSION)
