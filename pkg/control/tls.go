@@ -1,7 +1,8 @@
 package control
 
 import (
-	"crypto/ed25519"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -148,14 +149,14 @@ func curves() []tls.CurveID { return []tls.CurveID{tls.X25519, tls.CurveP256} }
 
 // generateTLS makes an authority and the two certificates that it signs.
 func generateTLS() ([]byte, error) {
-	rootPublic, rootKey, err := ed25519.GenerateKey(rand.Reader) // the cheapest to make and to check
+	rootKey, err := newKey()
 	if err != nil {
 		return nil, err
 	}
 	root := certificate(1, "control authority")
 	root.IsCA, root.BasicConstraintsValid, root.MaxPathLenZero = true, true, true
 	root.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, root, root, rootPublic, rootKey)
+	der, err := x509.CreateCertificate(rand.Reader, root, root, rootKey.Public(), rootKey)
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +187,18 @@ func certificate(serial int64, name string) *x509.Certificate {
 	}
 }
 
+// newKey makes a key of the kind that a new process is the quickest to use: for
+// Ed25519 it would first compute tables, a millisecond of each start; those of
+// this curve are in the program.
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
 // issue returns leaf, signed by the authority, and its new key as PEM.
-func issue(leaf, root *x509.Certificate, rootKey ed25519.PrivateKey) ([]byte, error) {
-	public, key, err := ed25519.GenerateKey(rand.Reader)
+func issue(leaf, root *x509.Certificate, rootKey *ecdsa.PrivateKey) ([]byte, error) {
+	key, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	cert, err := x509.CreateCertificate(rand.Reader, leaf, root, public, rootKey)
+	cert, err := x509.CreateCertificate(rand.Reader, leaf, root, key.Public(), rootKey)
 	if err != nil {
 		return nil, err
 	}
