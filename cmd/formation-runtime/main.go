@@ -26,7 +26,11 @@ const (
 )
 
 func main() {
-	if err := stage(); err != nil {
+	err := stage()
+	if err == nil {
+		err = settle(memoryLimit)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "formation-runtime:", err)
 		os.Exit(1)
 	}
@@ -39,7 +43,6 @@ func main() {
 	// signal.Ignore, tool processes start with the default action.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(heapLimit())
 	if err == nil {
 		if inherited != nil {
 			err = runChild(inherited)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"math"
 	"os"
-	"strconv"
+	"runtime"
+	"runtime/debug"
 
 	"github.com/agentformation/service/pkg/confine"
 )
@@ -18,13 +20,23 @@ func stage() error {
 	return confine.Stage(os.Args[1:])
 }
 
-// heapLimit is how large the heap may grow before it costs to keep it small. The
-// process' own limit leaves a quarter to what is not on the heap.
-func heapLimit() int64 {
-	limit, err := strconv.ParseInt(os.Getenv(confine.EnvMemory), 10, 64)
-	_ = os.Unsetenv(confine.EnvMemory)
-	if err != nil || limit <= 0 {
-		return memoryLimit
+// settle takes on the limits that a supervisor left to this process, and lives
+// within those that the kernel holds: the heap leaves a quarter of the memory to
+// what is not on it, and Go learns the share of the processors here, because the
+// process comes into its cgroup when it has begun. memory is the most that the
+// heap should take in any case, in bytes.
+func settle(memory int64) error {
+	rest, err := confine.Settle()
+	if err != nil {
+		return err
 	}
-	return min(memoryLimit, limit/4*3)
+	if rest.Memory > 0 {
+		memory = min(memory, rest.Memory/4*3)
+	}
+	debug.SetMemoryLimit(memory)
+	if rest.CPU > 0 {
+		// Go's own rule for a cgroup: at least two.
+		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), max(2, int(math.Ceil(rest.CPU)))))
+	}
+	return nil
 }

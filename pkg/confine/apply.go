@@ -31,9 +31,16 @@ func (s *Spec) Apply() error {
 	if err := s.becomeUser(); err != nil {
 		return err
 	}
-	if err := s.dropCapabilities(); err != nil {
-		return err
+	if s.NoCapabilities {
+		if err := errors.Join(boundCapabilities(), dropCapabilities()); err != nil {
+			return err
+		}
 	}
+	return s.close(rules)
+}
+
+// close is the last step: what holds for good.
+func (s *Spec) close(rules *ruleset) error {
 	if s.NoNewPrivs || rules.on() {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("set no_new_privs: %w", err)
@@ -123,12 +130,9 @@ func (s *Spec) checkUser() error {
 	return nil
 }
 
-// dropCapabilities empties all sets of the calling thread. With no_new_privs an
-// execution by root fills none of them again.
-func (s *Spec) dropCapabilities() error {
-	if !s.NoCapabilities {
-		return nil
-	}
+// boundCapabilities sees to it that the calling thread and what it starts gain no
+// capability by an execution.
+func boundCapabilities() error {
 	const lastPossible = 63
 	for c := uintptr(0); c <= lastPossible; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
@@ -142,6 +146,12 @@ func (s *Spec) dropCapabilities() error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("clear the ambient capabilities: %w", err)
 	}
+	return nil
+}
+
+// dropCapabilities empties the sets of the calling thread. With no_new_privs an
+// execution by root fills none of them again.
+func dropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	if err := unix.Capset(&header, &none[0]); err != nil {

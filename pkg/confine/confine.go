@@ -1,15 +1,20 @@
-// Package confine is what a process does to itself before it becomes a
-// formation's child, or the command of its init: it joins its cgroups, takes on
-// its resource limits, gives up its user and its view of the file system, and
-// then executes the program that it was started for.
+// Package confine is what a process takes on before it becomes a formation's
+// child, or the command of its init: its cgroups and resource limits, another
+// user, no capabilities, and a view of the file system with little in it.
 //
-// Promise: when Stage has executed the program, everything in the Spec holds for
-// it and for all that it ever starts, and none of it can be taken back. What the
-// kernel cannot do is the one exception, and it is Landlock alone: a kernel
-// without it runs the program without it.
+// There are two ways. Stage does it to the process itself, which then executes
+// the program that it was started for; any program can be started so. Start lets
+// a thread of the supervisor take on what a thread can, and starts the program
+// from there: that saves the time of a second program, and the program takes on
+// the rest by Settle.
 //
-// The supervisor's limits room makes the Spec; cmd/formation-runtime runs the
-// stage.
+// Promise: when the program runs, everything in the Spec holds for it and for all
+// that it ever starts, and none of it can be taken back. What the kernel cannot do
+// is the one exception, and it is Landlock alone: a kernel without it runs the
+// program without it.
+//
+// The supervisor's limits room makes the Spec; cmd/formation-runtime runs Stage and
+// Settle.
 package confine
 
 import (
@@ -19,7 +24,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -28,9 +32,9 @@ import (
 // Env holds the Spec as JSON. The stage takes it out of the environment.
 const Env = "SVC_CONFINE"
 
-// EnvMemory tells the program its memory limit in bytes, so that a runtime with
-// a garbage collector can collect before the kernel kills.
-const EnvMemory = "SVC_MEMORY_LIMIT"
+// EnvRest holds as JSON what Start leaves to the program. Settle takes it out of
+// the environment.
+const EnvRest = "SVC_CONFINE_REST"
 
 // maxEnv bounds the text of Env, in bytes: far more than a supervisor writes.
 const maxEnv = 64 << 10
@@ -58,12 +62,17 @@ type Spec struct {
 	NoCapabilities bool `json:"no_capabilities,omitempty"`
 	// Cgroups are directories of cgroups to join, one per hierarchy.
 	Cgroups []string `json:"cgroups,omitempty"`
-	// Memory is the limit to tell the program in EnvMemory, in bytes; 0 is none.
-	Memory int64 `json:"memory,omitempty"`
+	// Memory in bytes and CPU in processors are the limits of the cgroup or the
+	// watcher, so that a program started by Start can live within them by itself:
+	// collect garbage before the kernel kills. 0 is none.
+	Memory int64   `json:"memory,omitempty"`
+	CPU    float64 `json:"cpu,omitempty"`
 }
 
 // Encode returns the entry of the environment that hands s to a stage.
-func (s *Spec) Encode() (string, error) {
+func (s *Spec) Encode() (string, error) { return s.entry(Env) }
+
+func (s *Spec) entry(name string) (string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return "", fmt.Errorf("encode the confinement: %w", err)
@@ -71,7 +80,7 @@ func (s *Spec) Encode() (string, error) {
 	if len(text) > maxEnv {
 		return "", fmt.Errorf("encode the confinement: it takes %d bytes, at most %d are read", len(text), maxEnv)
 	}
-	return Env + "=" + string(text), nil
+	return name + "=" + string(text), nil
 }
 
 // FromEnv reads the Spec that this process was started with. It returns false
@@ -82,25 +91,30 @@ func FromEnv() (*Spec, bool, error) {
 		return nil, false, nil
 	}
 	s, err := parse(text)
-	return s, true, err
+	return s, true, wrap("read "+Env, err)
 }
 
 // parse reads and checks a Spec.
 func parse(text string) (*Spec, error) {
 	if len(text) > maxEnv {
-		return nil, fmt.Errorf("read %s: it has %d bytes, at most %d are read", Env, len(text), maxEnv)
+		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(text), maxEnv)
 	}
 	s := &Spec{UID: -1, GID: -1}
 	dec := json.NewDecoder(strings.NewReader(text))
 	// A word that this build does not know is a limit that it would not set.
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(s); err != nil {
-		return nil, fmt.Errorf("read %s: %w", Env, err)
+		return nil, err
 	}
-	if err := s.check(); err != nil {
-		return nil, fmt.Errorf("read %s: %w", Env, err)
+	return s, s.check()
+}
+
+// wrap says what we were doing when err came; nil stays nil.
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return s, nil
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 func (s *Spec) check() error {
@@ -119,8 +133,8 @@ func (s *Spec) check() error {
 			}
 		}
 	}
-	if s.Memory < 0 {
-		return errors.New("memory is 0 or more")
+	if s.Memory < 0 || s.CPU < 0 {
+		return errors.New("memory and cpu are 0 or more")
 	}
 	return nil
 }
@@ -139,7 +153,7 @@ func Stage(args []string) error {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "/") {
 		return errors.New("the stage needs the absolute path of a program to execute")
 	}
-	env := s.environment(os.Environ()) //nolint:forbidigo // handed on, less what was meant for the stage
+	env := without(os.Environ(), Env) //nolint:forbidigo // handed on, less what was meant for the stage
 	// User, groups, no_new_privs and Landlock belong to a thread. The thread that
 	// executes is the one that lives on.
 	runtime.LockOSThread()
@@ -150,16 +164,12 @@ func Stage(args []string) error {
 	return execute(args, env)
 }
 
-// environment is what the program sees of env.
-func (s *Spec) environment(env []string) []string {
-	env = slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
+// without returns env less the entries of a variable.
+func without(env []string, variable string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return name == Env || name == EnvMemory
+		return name == variable
 	})
-	if s.Memory > 0 {
-		env = append(env, EnvMemory+"="+strconv.FormatInt(s.Memory, 10))
-	}
-	return env
 }
 
 // execute is execve(2) on the calling thread.

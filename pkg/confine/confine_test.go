@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "stage:", err)
 		os.Exit(1)
 	}
+	if _, started := os.LookupEnv(EnvRest); started {
+		settled()
+	}
 	os.Exit(m.Run())
 }
 
@@ -102,7 +105,7 @@ func TestStage_LeavesNothingOfItselfInTheEnvironment(t *testing.T) {
 	t.Parallel()
 	s := keep()
 	s.Memory = 64 << 20
-	if got := staged(t, s, `tr '\0' '\n' </proc/$$/environ | sort`); got != "KEPT=kept\nPATH=/usr/bin:/bin\nSVC_MEMORY_LIMIT=67108864" {
+	if got := staged(t, s, `tr '\0' '\n' </proc/$$/environ | sort`); got != "KEPT=kept\nPATH=/usr/bin:/bin" {
 		t.Errorf("the environment is\n%s", got)
 	}
 }
@@ -327,7 +330,8 @@ func TestParse_RefusesWhatItWouldNotDo(t *testing.T) {
 		`{"rlimits":{"core":-1}}`:          "cannot unmarshal",
 		`{"read_only":["usr"]}`:            "no absolute path",
 		`{"cgroups":["/a\u0000b"]}`:        "no absolute path",
-		`{"memory":-1}`:                    "memory is 0 or more",
+		`{"memory":-1}`:                    "memory and cpu are 0 or more",
+		`{"cpu":-0.5}`:                     "memory and cpu are 0 or more",
 		strings.Repeat(" ", maxEnv) + `{}`: "at most",
 	} {
 		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -100,7 +100,7 @@ func (r *ruleset) allow(path string, rights uint64) error {
 	if err != nil {
 		return fmt.Errorf("open %s for Landlock: %w", path, err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was only a name
+	defer unix.Close(fd)
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return fmt.Errorf("look at %s for Landlock: %w", path, err)

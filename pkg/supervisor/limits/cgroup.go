@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The controllers that limits are set by.
@@ -26,12 +28,16 @@ const (
 // microseconds; the kernel's own default.
 const cpuPeriod = 100_000
 
-// groupPrefix begins the name of a cgroup: formation-<id>-<8 hex>. The first four
+// groupPrefix begins the name of a cgroup: formation-<id>-<16 hex>. The first eight
 // digits stand for the state directory, so that a host's supervisors keep off
-// each other's formations of the same id.
+// each other's formations of the same id, and drafts off what is deployed. The
+// next four stand for the supervisor's process, the last tell its launches apart.
 const groupPrefix = "formation-"
 
-var groupShape = regexp.MustCompile(`^formation-.+-[0-9a-f]{8}$`)
+var groupShape = regexp.MustCompile(`^formation-.+-[0-9a-f]{16}$`)
+
+// groupDigits is how many digits end the name of a cgroup.
+const groupDigits = 16
 
 // group is the cgroup of one process and all that it starts. In version 1 it is
 // one directory per controller, in version 2 one directory.
@@ -56,16 +62,15 @@ func (g *Guard) makeGroup(r *run) error {
 		g.warnUnheld(nil)
 		return nil
 	}
-	own := sha256.Sum256([]byte(g.cfg.StateDir))
-	prefix := groupPrefix + g.cfg.ID + "-" + hex.EncodeToString(own[:2])
+	prefix, mark := groupPrefix+g.cfg.ID+"-"+digits(g.cfg.StateDir, 8), selfMark()
 	for _, p := range parents {
-		sweepGroups(p.path, prefix)
+		sweepGroups(p.path, prefix, mark)
 	}
-	name := freshGroup(parents, prefix)
+	name := freshGroup(parents, prefix+mark)
 	r.group = &group{dir: make(map[string]place, len(parents))}
 	for controller, p := range parents {
 		p.path = filepath.Join(p.path, name)
-		if err := os.Mkdir(p.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := os.Mkdir(p.path, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // a formation of another user reads its limits
 			g.log.Debug().Err(err).Str("controller", controller).Msg("cannot make a cgroup")
 			continue
 		}
@@ -76,6 +81,18 @@ func (g *Guard) makeGroup(r *run) error {
 	}
 	g.warnUnheld(r.group)
 	return r.group.set(g.cfg.Limits)
+}
+
+// digits stands for text in the name of a cgroup.
+func digits(text string, n int) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])[:n]
+}
+
+// selfMark tells this process from those that had its number before.
+func selfMark() string {
+	self, _ := statOf(os.Getpid()) // zero is a mark, too
+	return digits(fmt.Sprint(os.Getpid(), self.start), 4)
 }
 
 // freshGroup returns a name with a prefix that no parent has a cgroup of.
@@ -118,6 +135,9 @@ func (g *group) has(controller string) bool {
 
 // dirs are the directories to join, each once.
 func (g *group) dirs() []string {
+	if g == nil {
+		return nil
+	}
 	var dirs []string
 	for _, p := range g.dir {
 		if !slices.Contains(dirs, p.path) {
@@ -126,6 +146,33 @@ func (g *group) dirs() []string {
 	}
 	slices.Sort(dirs)
 	return dirs
+}
+
+// take moves a process that has just begun into the group, with what it may have
+// started meanwhile. The kernel lets the writer wait for up to 20 ms when nothing
+// has moved for a while; the process runs on, so that this takes no time from its
+// start. One that has ended already needs no group.
+func (g *group) take(pid int) error {
+	if g == nil {
+		return nil
+	}
+	queue := []int{pid}
+	for len(queue) > 0 {
+		pid, queue = queue[0], queue[1:]
+		for _, dir := range g.dirs() {
+			err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+			if errors.Is(err, unix.ESRCH) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("put the process into its cgroup: %w", err)
+			}
+		}
+		// What it starts from now on is inside from its beginning.
+		before, _ := children(pid)
+		queue = append(queue, before...)
+	}
+	return nil
 }
 
 // set writes the limits down.
@@ -291,16 +338,18 @@ func (g *group) kill() error {
 	return errors.Join(errs...)
 }
 
-// sweepGroups removes the cgroups of earlier processes of a formation, whose
-// names are the prefix and four digits. Those with living processes in them
-// refuse.
-func sweepGroups(parent, prefix string) {
-	stale, err := filepath.Glob(filepath.Join(parent, escapeGlob(prefix)+"????"))
+// sweepGroups removes the cgroups that earlier supervisors left of a formation:
+// their names are the prefix and eight digits. Those with living processes in them
+// refuse. Those of the supervisor with this mark stay: one without a process
+// belongs to a launch in progress, beside which an update may begin.
+func sweepGroups(parent, prefix, mark string) {
+	stale, err := filepath.Glob(filepath.Join(parent, escapeGlob(prefix)+"????????"))
 	if err != nil {
 		return
 	}
 	for _, dir := range stale {
-		if groupShape.MatchString(filepath.Base(dir)) {
+		name := filepath.Base(dir)
+		if groupShape.MatchString(name) && !strings.HasPrefix(name, prefix+mark) {
 			_ = os.Remove(dir)
 		}
 	}

@@ -25,7 +25,7 @@ func runScript(t *testing.T, h house, asChild bool, script string) string {
 	if asChild {
 		args = append([]string{h.Stage, "child", "exec"}, args...)
 	}
-	p := launch(t, g, exec.Command(args[0], args[1:]...)) //nolint:noctx // ended by the test
+	p := launch(t, g, exec.Command(args[0], args[1:]...))
 	p.await()
 	g.Ended()
 	return p.wrote()
@@ -188,7 +188,7 @@ func TestGuard_TheOperatorOpensFurtherPaths(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	g := h.guard(t)
-	cmd := exec.Command(h.Stage, "child", "exec", "/bin/cat", cert) //nolint:noctx // ended by the test
+	cmd := exec.Command(h.Stage, "child", "exec", "/bin/cat", cert)
 	cmd.Env = []string{"SSL_CERT_FILE=" + cert}
 	p := launch(t, g, cmd)
 	p.await()
@@ -209,7 +209,7 @@ func TestGuard_ItsOwnUserComesToWhatOthersOwned(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got[i] = int(info.Sys().(*syscall.Stat_t).Uid) //nolint:forcetypeassert,errcheck // it is one here
+			got[i] = int(info.Sys().(*syscall.Stat_t).Uid) //nolint:forcetypeassert // it is one here
 		}
 		return got
 	}
@@ -251,7 +251,7 @@ func TestGuard_HandingOverLeavesWhatLinksLeadTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := info.Sys().(*syscall.Stat_t); s.Uid != 0 || s.Gid != 0 || info.Mode().Perm() != 0o600 { //nolint:forcetypeassert,errcheck // it is one here
+	if s := info.Sys().(*syscall.Stat_t); s.Uid != 0 || s.Gid != 0 || info.Mode().Perm() != 0o600 { //nolint:forcetypeassert // it is one here
 		t.Errorf("the settings belong to %d:%d with mode %v", s.Uid, s.Gid, info.Mode())
 	}
 }
@@ -262,7 +262,7 @@ func TestGuard_SaysWhichDirectoryAUserCannotPass(t *testing.T) {
 	h := newHouse(t, Limits{})
 	h.Stage = h.copyStage(t)
 	h.UID, h.Home = 200004, filepath.Join(h.home, "formations")
-	err := h.guard(t).Command(exec.Command("/bin/true")) //nolint:noctx // never started
+	err := h.guard(t).Command(exec.Command("/bin/true"))
 	if err == nil || !strings.Contains(err.Error(), "cannot pass through "+h.home) {
 		t.Errorf("got %v", err)
 	}

@@ -44,7 +44,7 @@ func diskUse(dirs ...string) int64 {
 				return nil //nolint:nilerr // gone
 			}
 			sum += room(info, func(s *syscall.Stat_t) bool {
-				f := file{uint64(s.Dev), s.Ino}
+				f := file{s.Dev, s.Ino}
 				again := seen[f]
 				seen[f] = true
 				return again

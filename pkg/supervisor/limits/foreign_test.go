@@ -14,7 +14,7 @@ func TestGuard_LeavesAnAuthorsDirectoryToItsAuthor(t *testing.T) {
 	h.Stage = h.copyStage(t)
 	h.UID, h.Foreign, h.VersionDir = 200007, true, filepath.Join(h.home, "author")
 	open, closed := filepath.Join(h.VersionDir, "open"), filepath.Join(h.VersionDir, "closed")
-	if err := os.MkdirAll(h.VersionDir, 0o755); err != nil { //nolint:gosec // an author's directory
+	if err := os.MkdirAll(h.VersionDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for path, mode := range map[string]os.FileMode{open: 0o644, closed: 0o600} {
@@ -33,7 +33,7 @@ func TestGuard_LeavesAnAuthorsDirectoryToItsAuthor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := info.Sys().(*syscall.Stat_t); s.Uid != 200099 || info.Mode().Perm() != mode { //nolint:forcetypeassert,errcheck // it is one here
+		if s := info.Sys().(*syscall.Stat_t); s.Uid != 200099 || info.Mode().Perm() != mode { //nolint:forcetypeassert // it is one here
 			t.Errorf("%s belongs to %d with mode %v", path, s.Uid, info.Mode())
 		}
 	}

@@ -48,7 +48,7 @@ type GuardConfig struct {
 }
 
 // Guard holds one formation within its limits. It serves one process after the
-// other: Command, Started, Ended; for an adopted process Started and Ended.
+// other: Command, Start, Started, Ended; for an adopted process Started and Ended.
 type Guard struct {
 	cfg GuardConfig
 	log zerolog.Logger
@@ -59,6 +59,9 @@ type Guard struct {
 
 // run is one guarded process and what was made for it.
 type run struct {
+	// child is what the program of the children is started with; nil for an init
+	// command, which goes through the stage, and for an adopted process.
+	child *confine.Spec
 	tmp   string // its private temporary directory; "" when not known
 	group *group // nil without a cgroup
 	watch *watch // nil until it was started
@@ -83,8 +86,8 @@ func NewGuard(cfg GuardConfig) (*Guard, error) {
 }
 
 // Command prepares the formation's directories, makes the cgroup, and changes
-// cmd, whose Path is absolute and which is not started yet, so that it goes
-// through the stage. What it makes is freed by Ended, also when cmd never starts.
+// cmd, whose Path is absolute and whose SysProcAttr is not nil, for Start. What it
+// makes is freed by Ended, also when cmd never starts.
 func (g *Guard) Command(cmd *exec.Cmd) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,7 +105,7 @@ func (g *Guard) Command(cmd *exec.Cmd) error {
 		err = g.makeGroup(r)
 	}
 	if err == nil {
-		err = g.rewrite(cmd, r, initial)
+		err = g.confine(cmd, r, initial)
 	}
 	if err != nil {
 		return errors.Join(err, g.end())
@@ -110,30 +113,58 @@ func (g *Guard) Command(cmd *exec.Cmd) error {
 	return nil
 }
 
-// rewrite sends cmd through the stage.
-func (g *Guard) rewrite(cmd *exec.Cmd, r *run, initial bool) error {
+// confine sends an init command through the stage: it is a foreign program and
+// its first instruction has to be inside of everything. The program of the
+// children takes part, so that it needs no second start.
+func (g *Guard) confine(cmd *exec.Cmd, r *run, initial bool) error {
 	spec := g.spec(r, cmd.Env, initial)
+	cmd.Env = append(cmd.Env, "TMPDIR="+r.tmp)
+	if !initial {
+		r.child = spec
+		return nil
+	}
+	spec.Cgroups = r.group.dirs()
 	entry, err := spec.Encode()
 	if err != nil {
 		return err
 	}
 	cmd.Args = append([]string{g.cfg.Stage, cmd.Path}, cmd.Args[min(1, len(cmd.Args)):]...)
 	cmd.Path = g.cfg.Stage
-	cmd.Env = append(cmd.Env, "TMPDIR="+r.tmp, entry)
+	cmd.Env = append(cmd.Env, entry)
 	return nil
 }
 
-// Started watches the process that Command's cmd became, or an adopted one. kill
-// is called at most once, from another goroutine, to end the process with its
-// whole group; the guard itself ends what else belongs to it.
-func (g *Guard) Started(pid int, kill func(reason string)) {
+// Start starts Command's cmd. A child is in its cgroup when Started returns.
+func (g *Guard) Start(cmd *exec.Cmd) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.run == nil {
+		return errors.New("start a guarded process: Command comes first")
+	}
+	if g.run.child == nil {
+		return cmd.Start()
+	}
+	return g.run.child.Start(cmd)
+}
+
+// Started limits and watches the process that Command's cmd became, or an adopted
+// one. kill is called at most once, from another goroutine, to end the process
+// with its whole group; the guard itself ends what else belongs to it. After an
+// error the process is not inside its limits; Ended comes nevertheless.
+func (g *Guard) Started(pid int, kill func(reason string)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.run == nil {
 		g.run = g.adopt(pid)
 	}
+	if g.run.child != nil {
+		if err := g.run.group.take(pid); err != nil {
+			return err
+		}
+	}
 	g.run.watch = g.newWatch(pid, g.run, kill)
 	g.run.watch.start()
+	return nil
 }
 
 // Ended is called when the process has ended, or was never started. It tells
@@ -189,7 +220,7 @@ func (g *Guard) end() error {
 func (g *Guard) spec(r *run, env []string, initial bool) *confine.Spec {
 	c := g.cfg
 	s := &confine.Spec{
-		UID: -1, GID: -1, NoNewPrivs: true, NoCapabilities: true, Memory: c.Limits.Memory,
+		UID: -1, GID: -1, NoNewPrivs: true, NoCapabilities: true, Memory: c.Limits.Memory, CPU: c.Limits.CPU,
 		Rlimits: map[string]uint64{"core": 0}, // a core holds secrets
 	}
 	if c.Limits.Files > 0 {
@@ -203,9 +234,6 @@ func (g *Guard) spec(r *run, env []string, initial bool) *confine.Spec {
 		if c.Limits.Pids > 0 && !r.group.has(pids) {
 			s.Rlimits["nproc"] = 2 * uint64(c.Limits.Pids) // the user's in all, of two processes during an update
 		}
-	}
-	if r.group != nil {
-		s.Cgroups = r.group.dirs()
 	}
 	if !c.NoLandlock {
 		g.openPaths(s, env, initial)

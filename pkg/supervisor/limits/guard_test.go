@@ -61,8 +61,8 @@ func TestGuard_AForkBombStaysInsideAndLeavesNothing(t *testing.T) {
 	h := newHouse(t, Limits{Pids: 40})
 	// Bounded, should the limit not hold; every process forks on.
 	script := `trap "" TERM; n=0; while [ $n -lt 300 ]; do (setsid sleep 30 & sleep 30) 2>/dev/null & n=$((n+1)); done; echo done; wait`
-	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", script)) //nolint:noctx // ended by the test
-	p.await()                                                         // the shell gives up when it is refused a process
+	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", script))
+	p.await() // the shell gives up when it is refused a process
 	if n := len(h.processes()); n > 40 || n < 20 {
 		t.Errorf("there are %d processes, limit 40", n)
 	}
@@ -79,7 +79,7 @@ func TestGuard_WatcherEndsAForkBomb(t *testing.T) {
 	h := newHouse(t, Limits{Pids: 40})
 	h.CgroupRoot = "none"
 	script := `n=0; while [ $n -lt 100 ]; do (setsid sleep 30 & sleep 30) & n=$((n+1)); done; wait`
-	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", script)) //nolint:noctx // ended by the test
+	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", script))
 	p.await()
 	if got := p.guard.Ended(); got != "too many processes, limit 40" {
 		t.Errorf("ended for %q: %s", got, p.wrote())
@@ -122,12 +122,12 @@ func TestGuard_EndsAFormationOverItsDiskAndRefusesToLaunchIt(t *testing.T) {
 	h.DiskEvery = 20 * time.Millisecond
 	g := h.guard(t)
 	script := `i=0; while [ $i -lt 8 ]; do head -c 500000 /dev/zero >` + h.StateDir + `/$i; i=$((i+1)); done; sleep 60`
-	p := launch(t, g, exec.Command("/bin/sh", "-c", script)) //nolint:noctx // ended by the test
+	p := launch(t, g, exec.Command("/bin/sh", "-c", script))
 	p.await()
 	if got := g.Ended(); !strings.HasPrefix(got, "disk use ") || !strings.HasSuffix(got, ", limit 2 MiB") {
 		t.Errorf("ended for %q: %s", got, p.wrote())
 	}
-	err := g.Command(exec.Command("/bin/true")) //nolint:noctx // never started
+	err := g.Command(exec.Command("/bin/true"))
 	if err == nil || !strings.Contains(err.Error(), "limit 2 MiB") {
 		t.Errorf("launched again: %v", err)
 	}
@@ -136,7 +136,7 @@ func TestGuard_EndsAFormationOverItsDiskAndRefusesToLaunchIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := g.Command(exec.Command("/bin/true")); err != nil { //nolint:noctx // never started
+	if err := g.Command(exec.Command("/bin/true")); err != nil {
 		t.Errorf("not launched although there is room again: %v", err)
 	}
 	g.Ended()
@@ -145,7 +145,7 @@ func TestGuard_EndsAFormationOverItsDiskAndRefusesToLaunchIt(t *testing.T) {
 func TestGuard_NoFileOutgrowsTheDiskLimit(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, Limits{Disk: 2 << 20})
-	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", `head -c 9000000 /dev/zero >$TMPDIR/large`)) //nolint:noctx // ended by the test
+	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", `head -c 9000000 /dev/zero >$TMPDIR/large`))
 	p.await()
 	if p.cmd.ProcessState.Success() {
 		t.Error("it was written")
@@ -183,7 +183,7 @@ func TestGuard_KillsWhatAProcessLeavesInItsCgroup(t *testing.T) {
 	t.Parallel()
 	needCgroup(t, pids)
 	h := newHouse(t, Limits{})
-	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", `setsid sleep 60 >/dev/null 2>&1 & exit 0`)) //nolint:noctx // ended by the test
+	p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", `setsid sleep 60 >/dev/null 2>&1 & exit 0`))
 	p.await()
 	until(t, "it left a process", func() bool { return len(h.processes()) == 1 })
 	p.guard.Ended()
@@ -196,7 +196,7 @@ func TestGuard_FreesEverythingOfACommandThatNeverStarts(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, Limits{Memory: 64 << 20})
 	g := h.guard(t)
-	if err := g.Command(exec.Command("/bin/true")); err != nil { //nolint:noctx // never started
+	if err := g.Command(exec.Command("/bin/true")); err != nil {
 		t.Fatal(err)
 	}
 	r := g.run
@@ -217,7 +217,7 @@ func TestGuard_HoldsTheLimitsOfAnAdoptedProcess(t *testing.T) {
 		h := newHouse(t, Limits{Memory: 64 << 20})
 		h.CgroupRoot = root
 		first := h.guard(t)
-		p := launch(t, first, exec.Command("/bin/sh", "-c", "read line; exec "+h.Stage+" child allocate")) //nolint:noctx // ended by the test
+		p := launch(t, first, exec.Command("/bin/sh", "-c", "read line; exec "+h.Stage+" child allocate"))
 		until(t, "it is past the stage", func() bool {
 			return tmpOf(p.cmd.Process.Pid, h.RunDir) != "" && environ(p.cmd.Process.Pid, "SVC_CONFINE") == ""
 		})
@@ -225,7 +225,9 @@ func TestGuard_HoldsTheLimitsOfAnAdoptedProcess(t *testing.T) {
 		first.Detach()
 
 		second := h.guard(t)
-		second.Started(p.cmd.Process.Pid, p.kill)
+		if err := second.Started(p.cmd.Process.Pid, p.kill); err != nil {
+			t.Fatal(err)
+		}
 		if second.run.tmp != tmp {
 			t.Errorf("its temporary directory is %q, was %q", second.run.tmp, tmp)
 		}

@@ -178,7 +178,7 @@ func enable(dir, controller string) error {
 		return err
 	}
 	home := filepath.Join(dir, leaf)
-	if err := os.Mkdir(home, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(home, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // as the kernel's own
 		return wrap("make a cgroup for the supervisor", err)
 	}
 	if err := os.WriteFile(filepath.Join(home, "cgroup.procs"), []byte("0"), 0); err != nil {
@@ -250,7 +250,7 @@ func adoptable(id string, mounts []mount, own map[string]string) *group {
 			}
 			name, found := strings.CutPrefix(filepath.Base(path), groupPrefix+id+"-")
 			dir, ok := m.dir(path)
-			if !ok || !found || len(name) != 8 || !groupShape.MatchString(filepath.Base(path)) {
+			if !ok || !found || len(name) != groupDigits || !groupShape.MatchString(filepath.Base(path)) {
 				continue
 			}
 			if unified && !offers(dir, controller) {

@@ -213,6 +213,7 @@ func TestGroup_ReadsWhatTheKernelDid(t *testing.T) {
 
 func TestAdoptable_TakesOnlyTheFormationsOwn(t *testing.T) {
 	t.Parallel()
+	const hexes, ours = "0123456789abcdef", "formation-a-0123456789abcdef"
 	mounts := []mount{
 		{root: "/", point: "/m", controllers: []string{memory}},
 		{root: "/", point: "/p", controllers: []string{pids}},
@@ -221,12 +222,12 @@ func TestAdoptable_TakesOnlyTheFormationsOwn(t *testing.T) {
 		memory, pids string
 		want         []string
 	}{
-		"both":                {"/formation-a-0123abcd", "/x/formation-a-0123abcd", []string{"/m/formation-a-0123abcd", "/p/x/formation-a-0123abcd"}},
-		"one":                 {"/", "/formation-a-0123abcd", []string{"/p/formation-a-0123abcd"}},
+		"both":                {"/" + ours, "/x/" + ours, []string{"/m/" + ours, "/p/x/" + ours}},
+		"one":                 {"/", "/" + ours, []string{"/p/" + ours}},
 		"none":                {"/", "/user.slice", nil},
-		"another's":           {"/formation-b-0123abcd", "/formation-a-b-0123abcd", nil},
-		"a cgroup in ours":    {"/formation-a-0123abcd/tool", "/", nil},
-		"no name that we use": {"/formation-a-0123ABCD", "/formation-a-", nil},
+		"another's":           {"/formation-b-" + hexes, "/formation-a-b-" + hexes, nil},
+		"a cgroup in ours":    {"/" + ours + "/tool", "/", nil},
+		"no name that we use": {"/formation-a-0123456789ABCDEF", "/formation-a-", nil},
 	} {
 		g := adoptable("a", mounts, map[string]string{memory: c.memory, pids: c.pids})
 		var got []string
@@ -274,15 +275,24 @@ func TestGroup_OfVersion2IsKilledAndRemoved(t *testing.T) {
 	}
 }
 
-func TestSweepGroups_RemovesTheFormationsOwnOnly(t *testing.T) {
+func TestSweepGroups_RemovesWhatEarlierSupervisorsLeftOfTheFormationOnly(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
-	for _, name := range []string{"formation-a[1]-0123abcd", "formation-a1-0123abcd", "formation-a[1]-b-0123abcd", "formation-a[1]-0123nota", "formation-a[1]-45670123", "other"} {
+	kept := []string{
+		"formation-a1-01234567aaaa0000",      // another formation's
+		"formation-a[1]-01234567bbbb0000",    // this supervisor's own
+		"formation-a[1]-01234567nothexas",    // nobody's
+		"formation-a[1]-76543210aaaa0000",    // another home's
+		"formation-a[1]-b-01234567aaaa0000",  // another formation's
+		"formation-a[1]-draft-01234567aaaa0", // nobody's
+		"other",
+	}
+	for _, name := range append(kept, "formation-a[1]-01234567aaaa0000", "formation-a[1]-01234567aaaa0001") {
 		if err := os.Mkdir(filepath.Join(parent, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sweepGroups(parent, groupPrefix+"a[1]-0123")
+	sweepGroups(parent, groupPrefix+"a[1]-01234567", "bbbb")
 	entries, err := os.ReadDir(parent)
 	if err != nil {
 		t.Fatal(err)
@@ -291,29 +301,58 @@ func TestSweepGroups_RemovesTheFormationsOwnOnly(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	if want := []string{"formation-a1-0123abcd", "formation-a[1]-0123nota", "formation-a[1]-45670123", "formation-a[1]-b-0123abcd", "other"}; !slices.Equal(left, want) {
-		t.Errorf("left are %v, want %v", left, want)
+	if !slices.Equal(left, kept) {
+		t.Errorf("left are %v, want %v", left, kept)
 	}
 }
 
-// Between Command and the start of its process a cgroup is empty, so that any
-// supervisor could remove it.
-func TestGuard_OfAnotherHomeLeavesTheCgroupOfTheSameIDAlone(t *testing.T) {
+// Between Command and Started a cgroup is empty, so that anybody could remove it.
+func TestGuard_LeavesTheCgroupOfALaunchInProgressAlone(t *testing.T) {
 	t.Parallel()
 	needCgroup(t, pids)
-	one, other := newHouse(t, Limits{}), newHouse(t, Limits{})
-	other.ID = one.ID
-	guards := []*Guard{one.guard(t), other.guard(t)}
-	for _, g := range guards {
+	one, home, draft := newHouse(t, Limits{}), newHouse(t, Limits{}), newHouse(t, Limits{})
+	home.ID = one.ID // another supervisor with a formation of this id
+	draft.ID, draft.RunDir = one.ID+"-draft", one.RunDir
+	seen := make(map[string]bool)
+	for _, g := range []*Guard{one.guard(t), one.guard(t), home.guard(t), draft.guard(t)} { // the second as in an update
 		defer g.Ended()
 		if err := g.Command(exec.Command(g.cfg.Stage)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, dir := range guards[0].run.group.dirs() {
-		if !exists(dir) {
-			t.Errorf("%s is gone", dir)
+		for _, dir := range g.run.group.dirs() {
+			if seen[dir] {
+				t.Errorf("%s is shared", dir)
+			}
+			seen[dir] = true
 		}
+		for dir := range seen {
+			if !exists(dir) {
+				t.Errorf("%s is gone", dir)
+			}
+		}
+	}
+}
+
+func TestGuard_SweepsTheCgroupThatAKilledSupervisorLeft(t *testing.T) {
+	t.Parallel()
+	parent := needCgroup(t, pids)
+	h := newHouse(t, Limits{})
+	another := "0000"
+	if another == selfMark() {
+		another = "1111"
+	}
+	left := filepath.Join(parent.path, groupPrefix+h.ID+"-"+digits(h.StateDir, 8)+another+"0000")
+	if err := os.Mkdir(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	g := h.guard(t)
+	defer g.Ended()
+	if err := g.Command(exec.Command(g.cfg.Stage)); err != nil {
+		t.Fatal(err)
+	}
+	if exists(left) {
+		t.Errorf("%s is left", left)
+		_ = os.Remove(left)
 	}
 }
 

@@ -80,8 +80,8 @@ func TestParseUserRange(t *testing.T) {
 
 func TestParseCPU(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]float64{"2": 2, "1.5": 1.5, " 500m ": 0.5, "0": 0} {
-		if got, err := ParseCPU(text); err != nil || got != want {
+	for text, want := range map[string]float64{"2": 2, "1.5": 1.5, "500m": 0.5, "0": 0} {
+		if got, err := ParseCPU(" " + text + "\t"); err != nil || got != want {
 			t.Errorf("%q is %v, %v", text, got, err)
 		}
 	}

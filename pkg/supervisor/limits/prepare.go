@@ -228,7 +228,7 @@ func ownRun(dir string, gid int) error {
 	if err := os.Lchown(dir, os.Geteuid(), gid); err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, 0o770|os.ModeSticky); err != nil { //nolint:gosec // the group is the formation alone
+	if err := os.Chmod(dir, 0o770|os.ModeSticky); err != nil {
 		return err
 	}
 	keys, err := filepath.Glob(filepath.Join(dir, "*.pem"))

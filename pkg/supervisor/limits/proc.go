@@ -179,7 +179,7 @@ func killIf(pid int, sure func() bool) error {
 		}
 		return fmt.Errorf("hold process %d: %w", pid, err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was only held
+	defer unix.Close(fd)
 	if !sure() {
 		return nil
 	}

@@ -31,6 +31,15 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	if len(os.Args) > 2 && os.Args[1] == "child" {
+		rest, err := confine.Settle()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "settle:", err)
+			os.Exit(1)
+		}
+		if os.Args[2] == "told" {
+			fmt.Println(rest.Memory, rest.CPU)
+			os.Exit(0)
+		}
 		os.Exit(child(os.Args[2], os.Args[3:]))
 	}
 	goleak.VerifyTestMain(m)
@@ -44,7 +53,7 @@ func child(does string, args []string) int {
 		return allocate(1 << 30)
 	case "allocate-in-tools": // three processes that hold 30 MiB each
 		for range 3 {
-			cmd := exec.Command("/proc/self/exe", "child", "hold", "30") //nolint:noctx // it is to outlive this
+			cmd := exec.Command("/proc/self/exe", "child", "hold", "30")
 			cmd.Stdin = os.Stdin
 			if err := cmd.Start(); err != nil {
 				return 1
@@ -161,13 +170,15 @@ type process struct {
 // start runs what child does under guard.
 func start(t *testing.T, g *Guard, does ...string) *process {
 	t.Helper()
-	return launch(t, g, exec.Command(g.cfg.Stage, append([]string{"child"}, does...)...)) //nolint:noctx // ended by the test
+	return launch(t, g, exec.Command(g.cfg.Stage, append([]string{"child"}, does...)...))
 }
 
 func launch(t *testing.T, g *Guard, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := begin(t, g, cmd)
-	g.Started(cmd.Process.Pid, p.kill)
+	if err := g.Started(cmd.Process.Pid, p.kill); err != nil {
+		t.Fatal(err)
+	}
 	return p
 }
 
@@ -192,7 +203,7 @@ func begin(t *testing.T, g *Guard, cmd *exec.Cmd) *process {
 	if err := g.Command(cmd); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := g.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

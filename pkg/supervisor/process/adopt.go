@@ -48,7 +48,9 @@ func (m *Manager) find(ctx context.Context, spec Spec) (*child, error) {
 		m.setAside(ctx, c)
 	}
 	if found != nil {
-		found.guard()
+		if err := found.guard(); err != nil {
+			m.log.Warn().Err(err).Str("launch", found.rec.LaunchID).Msg("a child that was taken over is not watched")
+		}
 	}
 	return found, nil
 }

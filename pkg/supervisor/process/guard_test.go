@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/agentformation/service/pkg/fault"
@@ -21,6 +23,10 @@ type guard struct {
 	kill   func(reason string)
 	reason string // of the next Ended
 	refuse error  // of the next Command
+	unfit  error  // of the next Started
+
+	started func(pid int) // called by Started, when set
+	pid     int
 }
 
 func (g *guard) note(call string) {
@@ -35,7 +41,12 @@ func (g *guard) Command(cmd *exec.Cmd) error {
 	return g.refuse
 }
 
-func (g *guard) Started(pid int, kill func(string)) {
+func (g *guard) Start(cmd *exec.Cmd) error {
+	g.note("start")
+	return cmd.Start()
+}
+
+func (g *guard) Started(pid int, kill func(string)) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil { // not even to be reaped
 		g.note("too late:")
 	}
@@ -43,6 +54,10 @@ func (g *guard) Started(pid int, kill func(string)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.kill = kill
+	if g.started != nil {
+		g.started(pid)
+	}
+	return g.unfit
 }
 
 func (g *guard) Ended() string {
@@ -72,7 +87,7 @@ func TestGuard_GoesWithEachChildFromStartToEnd(t *testing.T) {
 	f.spec.Guard = g
 	f.spec.Init = `test "$GUARDED" = yes`
 	m := f.start()
-	if got := g.seen(); got != "command started ended command started" {
+	if got := g.seen(); got != "command start started ended command start started" {
 		t.Errorf("init and start: %s", got)
 	}
 	if !slices.Contains(strings.Split(f.ask("/env"), "\n"), "GUARDED=yes") {
@@ -83,7 +98,7 @@ func TestGuard_GoesWithEachChildFromStartToEnd(t *testing.T) {
 		t.Errorf("exit %+v, want the guard's reason", e)
 	}
 	f.event(process.EventRunning)
-	if got := g.seen(); got != "ended command started" {
+	if got := g.seen(); got != "ended command start started" {
 		t.Errorf("replacement: %s", got)
 	}
 	g.mu.Lock()
@@ -103,7 +118,7 @@ func TestGuard_GoesWithEachChildFromStartToEnd(t *testing.T) {
 	if e := m.Snapshot().LastExit; e.Reason != "stopped" {
 		t.Errorf("exit %+v, want stopped: the limit met a tool, not the child", e)
 	}
-	if got := g.seen(); got != "ended command started ended" {
+	if got := g.seen(); got != "ended command start started ended" {
 		t.Errorf("replacement and stop: %s", got)
 	}
 }
@@ -133,6 +148,49 @@ func TestGuard_RefusalIsASpawnError(t *testing.T) {
 	}
 }
 
+func TestGuard_IsDoneBeforeAnythingIsAskedOfARecordedChild(t *testing.T) {
+	t.Parallel()
+	f := setup(t, "exit-in-load")
+	g := &guard{unfit: errors.New("put the process into its cgroup: it is gone")}
+	g.started = func(pid int) {
+		records, err := filepath.Glob(filepath.Join(f.spec.RunDir, "launch-*.json"))
+		if err != nil || len(records) != 1 {
+			t.Errorf("run records %v, %v; want the child's", records, err)
+			return
+		}
+		if text, err := os.ReadFile(records[0]); err != nil || !strings.Contains(string(text), fmt.Sprintf(`"pid":%d,`, pid)) {
+			t.Errorf("the record is %s, %v; want that of %d", text, err, pid)
+		}
+		g.pid = pid
+	}
+	f.spec.Guard = g
+	err := f.manager().Start(t.Context(), f.spec, nil)
+	if got := fault.From(err); !strings.Contains(got.Message, "it is gone") || strings.Contains(got.Message, "the disk is on fire") {
+		t.Errorf("start: %q, want the guard's error; a formation that was loaded has another", got.Message)
+	}
+	if err := syscall.Kill(g.pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the process that is not limited lives on: %v", err)
+	}
+	if got := g.seen(); got != "command start started ended" {
+		t.Errorf("calls: %s", got)
+	}
+}
+
+func TestGuard_InitThatCannotBeLimitedDoesNotGoOn(t *testing.T) {
+	t.Parallel()
+	f := setup(t, "ok")
+	g := &guard{unfit: errors.New("it is gone")}
+	g.started = func(pid int) { g.pid = pid }
+	f.spec.Guard, f.spec.Init = g, "sleep 60"
+	err := f.manager().Start(t.Context(), f.spec, nil)
+	if got := fault.From(err); got.Name != "SpawnError" || !strings.Contains(got.Message, "it is gone") {
+		t.Errorf("start: %v", err)
+	}
+	if err := syscall.Kill(g.pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the command lives on: %v", err)
+	}
+}
+
 func TestGuard_InitThatExceedsALimitSaysSo(t *testing.T) {
 	t.Parallel()
 	f := setup(t, "ok")
@@ -151,7 +209,7 @@ func TestGuard_AdoptedChildIsWatchedAndLeftAlone(t *testing.T) {
 	f.spec.Guard = first
 	f.start()
 	f.m.Close()
-	if got := first.seen(); got != "command started detached" {
+	if got := first.seen(); got != "command start started detached" {
 		t.Errorf("close: %s", got)
 	}
 	f.spec.Guard = second
@@ -164,7 +222,7 @@ func TestGuard_AdoptedChildIsWatchedAndLeftAlone(t *testing.T) {
 		t.Errorf("exit %+v", e)
 	}
 	f.event(process.EventRunning)
-	if got := second.seen(); got != "started ended command started" {
+	if got := second.seen(); got != "started ended command start started" {
 		t.Errorf("adopted child and its replacement: %s", got)
 	}
 }

@@ -51,7 +51,7 @@ func (m *Manager) runInit(ctx context.Context, spec Spec, progress Progress) err
 	if err := c.limit(cmd); err != nil {
 		return m.stillborn(c, err)
 	}
-	p, err := startProc(cmd)
+	p, err := startProc(cmd, c.start)
 	if err != nil {
 		return m.stillborn(c, err)
 	}

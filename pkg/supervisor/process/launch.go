@@ -40,14 +40,14 @@ type child struct {
 // because notes why the child is about to be killed; the first reason stays.
 func (c *child) because(reason string) { c.why.CompareAndSwap(nil, &reason) }
 
-// guard lets the spec's guard watch the process.
-func (c *child) guard() {
+// guard lets the spec's guard limit and watch the process.
+func (c *child) guard() error {
 	if c.spec.Guard == nil {
-		return
+		return nil
 	}
 	c.guarded = true
 	p := c.proc
-	c.spec.Guard.Started(p.pid, func(reason string) {
+	return c.spec.Guard.Started(p.pid, func(reason string) {
 		c.because(reason)
 		_ = p.killGroup() // it fails only for want of rights to our own child
 	})
@@ -270,7 +270,7 @@ func (m *Manager) spawn(ctx context.Context, c *child) error {
 
 	var l *launched
 	c.conn, err = control.Launch(ctx, spec.RunDir, func(handshake []string) (runner.Runner, error) {
-		l = &launched{cmd: c.command(handshake), onStart: c.begin}
+		l = &launched{cmd: c.command(handshake), start: c.start, onStart: c.begin}
 		l.cmd.Stderr = logs.err
 		l.cmd.ExtraFiles = []*os.File{socket, logs.out, logs.err} // descriptors 3, 4 and 5
 		return l, c.limit(l.cmd)
@@ -312,12 +312,27 @@ func (c *child) limit(cmd *exec.Cmd) error {
 	return nil
 }
 
-// begin takes the started process over.
+// start starts the command, once limit has changed it.
+func (c *child) start(cmd *exec.Cmd) error {
+	if c.spec.Guard == nil {
+		return cmd.Start()
+	}
+	return c.spec.Guard.Start(cmd)
+}
+
+// begin takes the started process over. The record comes first: the guard may
+// take its time. Nothing is asked of a child before its guard is done.
 func (c *child) begin(p *proc) error {
 	c.proc = p
-	c.guard()
 	c.rec.PID, c.rec.StartTime = p.pid, p.start
-	return c.rec.save(c.spec.RunDir)
+	err := c.rec.save(c.spec.RunDir)
+	if err == nil {
+		err = c.guard()
+	}
+	if err != nil { // it is about to be killed
+		c.because(err.Error())
+	}
+	return err
 }
 
 // command is the child's command with its whole environment. Its own process

@@ -58,11 +58,11 @@ func openProc(pid int) (*proc, error) {
 	return p, nil
 }
 
-// startProc starts cmd and holds it; from then on it is ours to wait for, and its
-// number is its own until watch is called. When it fails nothing of the process
-// is left.
-func startProc(cmd *exec.Cmd) (*proc, error) {
-	if err := cmd.Start(); err != nil {
+// startProc starts cmd by start and holds it; from then on it is ours to wait for,
+// and its number is its own until watch is called. When it fails nothing of the
+// process is left.
+func startProc(cmd *exec.Cmd, start func(*exec.Cmd) error) (*proc, error) {
+	if err := start(cmd); err != nil {
 		return nil, err
 	}
 	p, err := openProc(cmd.Process.Pid)

@@ -89,13 +89,16 @@ type Spec struct {
 }
 
 // Guard limits a process and what it starts; limits.Guard is one. It serves one
-// process after the other: Command, Started, Ended.
+// process after the other: Command, Start, Started, Ended.
 type Guard interface {
-	// Command changes cmd, which is not started yet, so that it takes the limits on.
+	// Command prepares the limits of cmd, which is not started yet, and changes it.
 	Command(cmd *exec.Cmd) error
-	// Started begins to watch the process, which Command's cmd became or which was
-	// adopted. The guard calls kill to end it with all that it started.
-	Started(pid int, kill func(reason string))
+	// Start starts Command's cmd.
+	Start(cmd *exec.Cmd) error
+	// Started limits and begins to watch the process, which Command's cmd became or
+	// which was adopted. The guard calls kill to end it with all that it started.
+	// After an error it is not fit to run.
+	Started(pid int, kill func(reason string)) error
 	// Ended stops the watching and tells which limit ended the process; "" is none.
 	Ended() (reason string)
 	// Detach stops the watching of a process that lives on.

@@ -51,6 +51,7 @@ type launched struct {
 	attached
 	cmd     *exec.Cmd
 	stdout  *os.File // carries the handshake line; nil before Start
+	start   func(*exec.Cmd) error
 	onStart func(*proc) error
 
 	mu     sync.Mutex // guards attached.proc and killed: Kill may come during Start
@@ -71,7 +72,7 @@ func (l *launched) Start(context.Context) error {
 		return fmt.Errorf("make a pipe for the handshake: %w", err)
 	}
 	l.cmd.Stdout = w
-	p, err := startProc(l.cmd)
+	p, err := startProc(l.cmd, l.start)
 	err = errors.Join(err, w.Close())
 	if err == nil {
 		l.stdout, l.proc = r, p
