@@ -45,39 +45,40 @@ func (t *attempt) step(p client.Progress) {
 	}
 }
 
-// context returns a context for the work. An interrupt ends it at once, except
-// when the bundle is sent: then the server's first step is waited for, and
-// undo (may be nil) is called while the work goes on.
+// context returns a context for the work, and what to call when it is over. An
+// interrupt ends the work at once, except when the bundle is sent: then the
+// server's first step is waited for, and undo (may be nil) is called while the
+// work goes on.
 func (t *attempt) context(ctx context.Context, undo func(work context.Context)) (context.Context, func()) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	over := make(chan struct{})
+	ended, over := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(over)
 		if isClosed(t.sent) {
-			t.await(work)
-			if undo != nil && work.Err() == nil {
+			t.await(ended)
+			if undo != nil && !isClosed(ended) {
 				undo(work)
 			}
 		}
 		cancel()
 	})
 	return work, func() {
+		close(ended)
 		if !stop() {
-			cancel()
-			<-over // what undo says comes before the end
+			<-over // what undo does, and says, comes before the end
 		}
 		cancel()
 	}
 }
 
 // await waits for the server's first step or the end of the work.
-func (t *attempt) await(work context.Context) {
+func (t *attempt) await(ended <-chan struct{}) {
 	timer := time.NewTimer(t.first)
 	defer timer.Stop()
 	select {
 	case <-t.begun:
 	case <-timer.C:
-	case <-work.Done():
+	case <-ended:
 	}
 }
 
@@ -121,38 +122,45 @@ type swap struct {
 	do  func(context.Context, func(client.Progress)) (*client.Launched, error)
 }
 
+// swapping is a swap under way.
+type swapping struct {
+	id    string
+	s     *client.Server
+	view  *progress
+	ended chan struct{} // closed when it is over
+}
+
 // swap runs one. An interrupt cancels it.
 func (a *app) swap(ctx context.Context, s *client.Server, w swap) (*client.Launched, error) {
-	view := a.newProgress(w.id)
-	ended := make(chan struct{})
-	work, release := w.way.context(ctx, func(work context.Context) { a.cancelUpdate(work, s, w.id, ended) })
+	on := &swapping{id: w.id, s: s, view: a.newProgress(w.id), ended: make(chan struct{})}
+	work, release := w.way.context(ctx, on.cancel)
 	launched, err := w.do(work, func(p client.Progress) {
 		w.way.step(p)
-		view.show(w.id, p)
+		on.view.show(w.id, p)
 	})
-	close(ended)
+	close(on.ended)
 	release()
-	view.close()
+	on.view.close()
 	return launched, err
 }
 
-// cancelUpdate cancels the update that runs and waits for its end, so that the
-// person learns which version serves.
-func (a *app) cancelUpdate(work context.Context, s *client.Server, id string, ended <-chan struct{}) {
-	ctx, cancel := context.WithTimeout(work, undoTimeout)
-	defer cancel()
-	_, err := s.CancelUpdate(ctx, id)
+// cancel cancels it and waits for its end, so that the person learns which
+// version serves.
+func (w *swapping) cancel(work context.Context) {
+	ctx, stop := context.WithTimeout(work, undoTimeout)
+	defer stop()
+	_, err := w.s.CancelUpdate(ctx, w.id)
 	switch e := client.StatusOf(err); {
-	case isClosed(ended):
 	case err == nil:
-		a.say("the update of %s is cancelled: the version before serves on", id)
+		w.view.say("the update of %s is cancelled: the version before serves on", w.id)
+	case isClosed(w.ended): // it was over before: its own result tells
 	case e == http.StatusBadRequest:
-		a.say("the update of %s can no longer be cancelled: look with `supervisor status %s`", id, id)
+		w.view.say("the update of %s can no longer be cancelled: look with `supervisor status %s`", w.id, w.id)
 	default:
-		a.say("the update of %s could not be cancelled: %v; try `supervisor cancel-update %s`", id, err, id)
+		w.view.say("the update of %s could not be cancelled: %v; try `supervisor cancel-update %s`", w.id, err, w.id)
 	}
 	select {
-	case <-ended:
+	case <-w.ended:
 	case <-ctx.Done():
 	}
 }

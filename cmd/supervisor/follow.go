@@ -63,7 +63,7 @@ func (f *follower) open(ctx context.Context, id string) {
 	f.r.meet(id)
 	f.wanted[id] = true
 	f.wg.Go(func() {
-		err := f.r.s.FollowLogs(ctx, id, client.LogsRequest{Stream: f.r.req.Stream}, f.r.print)
+		err := f.r.s.FollowLogs(ctx, id, client.LogsRequest{Stream: f.r.req.Stream}, f.r.printLine)
 		select {
 		case f.ended <- streamEnd{id, err}:
 		case <-ctx.Done():

@@ -92,17 +92,13 @@ func (h *home) managementKey(id string) *managementKey {
 
 // keyError gives a refusal of the settings its exit code.
 func (h *home) keyError(err error) error {
-	switch fault.KindOf(err) {
-	case fault.Invalid:
-		if fault.NameOf(err) == "" {
-			return usagef("%v", err)
-		}
-	case fault.NotFound:
+	switch kind := fault.KindOf(err); {
+	case kind == fault.Invalid && fault.NameOf(err) == "":
+		return usagef("%v", err)
+	case kind == fault.NotFound:
 		return notFound("KeyNotFound", "%v in %s", err, h.configPath())
-	case fault.Internal:
-		if errors.Is(err, fs.ErrPermission) {
-			return &hint{err, "run this as the user that the supervisor runs as, or as root"}
-		}
+	case errors.Is(err, fs.ErrPermission):
+		return &hint{err, "run this as the user that the supervisor runs as, or as root"}
 	}
 	return err
 }

@@ -111,7 +111,7 @@ func (r *reader) last(ctx context.Context, ids []string, follow bool) error {
 		return cmp.Or(r.a.printJSON(map[string]any{"logs": found}), err)
 	}
 	for _, line := range inOrder(found) {
-		if err := r.print(line); err != nil {
+		if err := r.printLine(line); err != nil {
 			return err
 		}
 	}
@@ -165,9 +165,9 @@ func timeOf(line string, before time.Time) time.Time {
 	return record.Time
 }
 
-// print prints a line behind the names of its formation and stream, where they
+// printLine prints a line behind the names of its formation and stream, where they
 // are not known anyway.
-func (r *reader) print(l client.LogLine) error {
+func (r *reader) printLine(l client.LogLine) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.a.json() {

@@ -80,6 +80,16 @@ func (p *progress) done(id string) {
 // sum counts the formations that are done.
 func (p *progress) sum() string { return fmt.Sprintf("(%d of %d) ", p.ended, p.count) }
 
+// say prints a line between the steps.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear() // as in show
+	}
+	p.a.say(format, args...)
+}
+
 // close ends the display.
 func (p *progress) close() {
 	p.mu.Lock()
