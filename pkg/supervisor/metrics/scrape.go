@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -162,7 +163,7 @@ func (w writer) meter(count, duration, what string, r httpx.MeterReading, labels
 		if class > 0 {
 			code = strconv.Itoa(class) + "xx"
 		}
-		w.counter(count+"_total", "Answered "+what+" by class of status.", float64(n), append(labels[:len(labels):len(labels)], "code", code)...)
+		w.counter(count+"_total", "Answered "+what+" by class of status.", float64(n), append(slices.Clip(labels), "code", code)...)
 	}
 	buckets := make(map[float64]uint64, len(r.Bounds))
 	for i, bound := range r.Bounds {
