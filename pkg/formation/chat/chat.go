@@ -27,6 +27,28 @@ type Message struct {
 	Calls []ToolCall
 	// CallID names the call that a tool message answers.
 	CallID string
+	// Parts are the media that a user message shows beside its text, in order.
+	Parts []Part
+}
+
+// PartKind says what a Part is.
+type PartKind string
+
+// The kinds of media.
+const (
+	Image    PartKind = "image"
+	Audio    PartKind = "audio"
+	Video    PartKind = "video"
+	Document PartKind = "document"
+)
+
+// Part is a piece of media as its own bytes. Who makes it has checked the
+// limits and the type; nothing is fetched from elsewhere.
+type Part struct {
+	Kind      PartKind
+	MediaType string // for example "image/png"
+	Name      string // the file's name, "" when it has none
+	Data      []byte
 }
 
 // ToolSpec describes a tool to a model.
@@ -45,6 +67,9 @@ type ToolCall struct {
 	ID   string
 	Name string
 	Args json.RawMessage // as the model wrote it; may be invalid JSON
+	// Seal is a mark that some providers put on a call and want back with it,
+	// unchanged; "" when there is none.
+	Seal string
 }
 
 // ToolResult is what a tool answered.

@@ -42,6 +42,9 @@ type CallError struct {
 	Detail string
 	// Cause is logged and never served.
 	Cause error
+
+	// open tells that no attempt was made: the circuit is open.
+	open bool
 }
 
 // Error returns the reason with the provider's detail.

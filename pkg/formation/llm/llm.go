@@ -33,8 +33,20 @@ type Request struct {
 	// Schema, when set, asks for a JSON object of this shape.
 	Schema     json.RawMessage
 	SchemaName string
+	// JSON asks for any JSON object when there is no Schema.
+	JSON bool
+	// Fresh asks for an answer made anew, past the response cache.
+	Fresh bool
+	// Account is whom the call is booked on.
+	Account Account
 	// Purpose names the caller for scripts and traces: "agent", "routing".
 	Purpose string
+}
+
+// Account is whom a call is booked on. An empty field is nobody in particular.
+type Account struct {
+	Agent string
+	User  string
 }
 
 // Settings are the sampling and transport settings of a call. A nil pointer
@@ -69,4 +81,7 @@ type Chunk struct {
 	Usage  chat.Usage
 	Finish string // stop, tool_calls, length, content_filter
 	Model  string // the model that answered, as the provider names it
+	// Cached tells that the answer is an earlier one, given again; it used no
+	// tokens. Only the Router sets it.
+	Cached bool
 }

@@ -23,7 +23,7 @@ var (
 	errSilent  = errors.New("silence for longer than the timeout")
 )
 
-// call is one run of Router.Stream.
+// call is one run of Router.Stream or Router.Embed.
 type call struct {
 	router *Router
 	req    Request
@@ -32,19 +32,24 @@ type call struct {
 	emitted bool
 	// stopped tells that the reader left: yield must not be called again.
 	stopped bool
+	// refused is why the meter forbade an attempt; it ends the call.
+	refused error
+	// keep gathers the answer for the response cache; nil when none wants it.
+	keep *keeping
 }
 
 // run asks the model and then, when it has to, the fallback.
 func (c *call) run(ctx context.Context, modelID string) error {
 	err := c.ask(ctx, modelID)
 	fallback := c.req.Settings.Fallback
-	if err == nil || c.stopped || ctx.Err() != nil || fallback == "" || fallback == modelID {
+	if err == nil || c.stopped || c.refused != nil || ctx.Err() != nil || fallback == "" || fallback == modelID {
 		return err
 	}
+	c.keep = nil // another model's answer is not this one's
 	c.router.cfg.Log.Warn().Str("model", modelID).Str("fallback", fallback).Err(err).AnErr("cause", causeOf(err)).Msg("model failed, asking the fallback")
 	if ferr := c.ask(ctx, fallback); ferr != nil {
 		c.router.cfg.Log.Warn().Str("model", fallback).Err(ferr).AnErr("cause", causeOf(ferr)).Msg("fallback model failed")
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || c.refused != nil {
 			return ferr
 		}
 		return err
@@ -58,16 +63,43 @@ func (c *call) ask(ctx context.Context, modelID string) error {
 	if err != nil {
 		return err
 	}
+	if t.provider == localProvider {
+		return fault.Errorf(fault.Failed, "", "model %s: local models only embed", t.id)
+	}
 	model, err := c.router.model(t)
 	if err != nil {
-		return fault.Wrap(fault.KindOf(err), fault.NameOf(err), "model "+t.id+": "+err.Error(), err)
+		return unopened(t, err)
 	}
 	req := c.req
 	req.Model = t.model
-	attempt := func() (struct{}, error) { return struct{}{}, c.attempt(ctx, model, req) }
-	_, err = backoff.Retry(ctx, attempt,
+	return c.persist(ctx, t, req.Settings.MaxRetries, func() error { return c.attempt(ctx, t, model, req) })
+}
+
+// persist makes an attempt, and up to retries more while they may help. The
+// error of attempt tells whether and when, as verdict made it.
+func (c *call) persist(ctx context.Context, t target, retries int, attempt func() error) error {
+	circuit := c.router.circuit(t)
+	guarded := func() (struct{}, error) {
+		probe, refusal := circuit.allow(time.Now())
+		if refusal != nil {
+			return struct{}{}, backoff.Permanent(refusal)
+		}
+		end := endedUnknown
+		defer func() { circuit.report(time.Now(), probe, end) }()
+		err := attempt()
+		var failed *CallError
+		switch {
+		case err == nil:
+			end = endedWell
+		case c.stopped || c.refused != nil || ctx.Err() != nil:
+		case errors.As(err, &failed):
+			end = endOf(failed.Reason)
+		}
+		return struct{}{}, err
+	}
+	_, err := backoff.Retry(ctx, guarded,
 		backoff.WithBackOff(waits()),
-		backoff.WithMaxTries(uint(max(req.Settings.MaxRetries, 0))+1),
+		backoff.WithMaxTries(uint(max(retries, 0))+1),
 		backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, wait time.Duration) {
 			c.router.cfg.Log.Warn().Str("model", t.id).Err(err).AnErr("cause", causeOf(err)).Dur("wait", wait).Msg("model call failed, trying again")
@@ -83,6 +115,8 @@ func (c *call) explain(ctx context.Context, modelID string, err error) error {
 		return nil
 	case c.stopped:
 		return errStopped
+	case c.refused != nil:
+		return c.refused
 	case ctx.Err() != nil:
 		return cancelled(ctx, modelID)
 	case errors.As(err, &failed):
@@ -92,20 +126,36 @@ func (c *call) explain(ctx context.Context, modelID string, err error) error {
 	}
 }
 
+// refuse notes that the meter forbids the attempt.
+func (c *call) refuse(err error) error {
+	c.refused = err
+	return backoff.Permanent(err)
+}
+
 // attempt runs the model once. Its error tells backoff whether and when to
 // try again.
-func (c *call) attempt(parent context.Context, model Model, req Request) error {
+func (c *call) attempt(parent context.Context, t target, model Model, req Request) error {
+	book, err := c.router.reserve(parent, callOf(t, &req))
+	if err != nil {
+		return c.refuse(err)
+	}
+	defer book.close(parent)
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	silence := startSilence(req.Settings.Timeout, func() { cancel(errSilent) })
+	limit := req.Settings.Timeout
+	silence := startSilence(limit, func() { cancel(errSilent) })
 	defer silence.stop()
 
 	fresh := true
 	for chunk, err := range model.Stream(ctx, req) {
 		if err != nil {
-			return c.verdict(ctx, err)
+			return c.verdict(ctx, err, limit)
 		}
 		silence.stop()
+		book.heard(chunk.Text)
+		if chunk.Done {
+			book.done(chunk.Usage)
+		}
 		if !c.pass(chunk, &fresh) {
 			return backoff.Permanent(errStopped)
 		}
@@ -114,7 +164,7 @@ func (c *call) attempt(parent context.Context, model Model, req Request) error {
 		}
 		silence.restart()
 	}
-	return c.verdict(ctx, &CallError{Reason: Broken, Detail: "the answer ended before it was complete"})
+	return c.verdict(ctx, &CallError{Reason: Broken, Detail: "the answer ended before it was complete"}, limit)
 }
 
 // pass hands a chunk to the reader, after a restart marker when the reader
@@ -129,16 +179,18 @@ func (c *call) pass(chunk Chunk, fresh *bool) bool {
 		}
 		c.emitted = false
 	}
+	c.keep.add(chunk, *fresh)
 	*fresh = false
 	c.emitted = c.emitted || chunk.Text != ""
 	c.stopped = !c.yield(chunk, nil)
 	return !c.stopped
 }
 
-// verdict classifies the error of an attempt that ran under ctx.
-func (c *call) verdict(ctx context.Context, err error) error {
+// verdict classifies the error of an attempt that ran under ctx and could be
+// silent for limit.
+func (c *call) verdict(ctx context.Context, err error, limit time.Duration) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
-		err = &CallError{Reason: TimedOut, Detail: "silent for " + c.req.Settings.Timeout.String(), Cause: err}
+		err = &CallError{Reason: TimedOut, Detail: "silent for " + limit.String(), Cause: err}
 	}
 	var failed *CallError
 	if !errors.As(err, &failed) || !failed.Reason.retryable() || failed.RetryAfter > maxRetryAfter {

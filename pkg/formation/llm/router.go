@@ -28,6 +28,12 @@ type Config struct {
 	// Key returns the API key of a provider, "" when none is configured. It is
 	// called once per provider, at its first call. nil means no keys.
 	Key func(provider string) (Secret, error)
+	// Meter allows and counts calls; nil counts nothing.
+	Meter Meter
+	// Local serves the embeddings of "local/…"; nil refuses them.
+	Local Embedder
+	// Caching reuses answers (llm.settings.caching); zero does not.
+	Caching Caching
 	// Transport carries all calls; nil makes one tuned for many calls to few hosts.
 	Transport http.RoundTripper
 	Log       zerolog.Logger
@@ -37,16 +43,18 @@ type Config struct {
 // survived: it retries, restarts broken streams and falls back to another
 // model. It is safe for concurrent use. Nothing is connected before the first call.
 type Router struct {
-	cfg Config
+	cfg   Config
+	cache *cache // nil when caching is off
 
-	mu     sync.Mutex // guards the fields that follow
-	models map[string]Model
-	own    *http.Transport // made at the first use when Config.Transport is nil
+	mu       sync.Mutex // guards the fields that follow
+	models   map[string]Model
+	circuits map[string]*breaker // by model id
+	own      *http.Transport     // made at the first use when Config.Transport is nil
 }
 
 // NewRouter checks cfg and returns a Router; it opens nothing.
 func NewRouter(cfg Config) (*Router, error) {
-	r := &Router{cfg: cfg, models: make(map[string]Model, len(cfg.Providers))}
+	r := &Router{cfg: cfg, cache: newCache(cfg.Caching), models: make(map[string]Model, len(cfg.Providers)), circuits: map[string]*breaker{}}
 	for name, id := range cfg.Aliases {
 		if err := r.Check(id); err != nil {
 			return nil, fmt.Errorf("alias %q: %w", name, err)
@@ -69,8 +77,15 @@ func (r *Router) Check(modelID string) error {
 func (r *Router) Stream(ctx context.Context, modelID string, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		c := call{router: r, req: req, yield: yield}
-		if err := c.run(ctx, modelID); err != nil && !c.stopped {
+		if c.replay(ctx, modelID) {
+			return
+		}
+		err := c.run(ctx, modelID)
+		if err != nil && !c.stopped {
 			yield(Chunk{}, err)
+		}
+		if err == nil {
+			c.keep.store()
 		}
 	}
 }
@@ -117,6 +132,9 @@ func (r *Router) split(modelID string) (target, error) {
 		return target{}, fault.Errorf(fault.Failed, "", "model id %q: want provider/model, for example openai/gpt-5-mini", modelID)
 	}
 	t := target{id: id, provider: provider, model: model, open: r.cfg.Providers[provider]}
+	if provider == localProvider {
+		return t, r.checkLocal(modelID, model)
+	}
 	if t.open == nil && r.cfg.Endpoints[provider] != "" {
 		t.open = r.cfg.Compatible
 	}
@@ -150,6 +168,18 @@ func (r *Router) model(t target) (Model, error) {
 	}
 	r.models[t.provider] = m
 	return m, nil
+}
+
+// circuit returns the breaker of a model.
+func (r *Router) circuit(t target) *breaker {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.circuits[t.id]
+	if !ok {
+		b = &breaker{}
+		r.circuits[t.id] = b
+	}
+	return b
 }
 
 // transport returns the shared transport; the caller holds mu.
