@@ -245,6 +245,42 @@ func TestRun_KeysFollowTheFile(t *testing.T) {
 	}
 }
 
+// The way that the specification writes down: add the new key, move the clients,
+// remove the old one, restart. No client is refused on the way.
+func TestRun_AKeyIsRotatedWithoutARefusal(t *testing.T) {
+	t.Parallel()
+	home, made := initHome(t)
+	works := func(d *daemon, keyID, secret string) bool {
+		_, err := d.server(t, keyID, secret).List(t.Context(), "")
+		return err == nil
+	}
+	d := start(t, home, made)
+	if !works(d, made.KeyID, made.Secret) || works(d, "next", "s3cret") {
+		t.Fatal("before the rotation the old key alone should work")
+	}
+	text := readFile(t, made.ConfigPath)
+	both := strings.Replace(text, "  keys:\n", "  keys:\n    - {id: next, secret: s3cret}\n", 1)
+	writeFile(t, made.ConfigPath, both)
+	deploytest.Eventually(t, "the new key works", func() bool {
+		if !works(d, made.KeyID, made.Secret) {
+			t.Fatal("a client that was not moved yet is refused")
+		}
+		return works(d, "next", "s3cret")
+	})
+	old := fmt.Sprintf("    - id: %s\n      secret: %s\n", made.KeyID, made.Secret)
+	if !strings.Contains(both, old) {
+		t.Fatalf("the settings hold no %q", old)
+	}
+	writeFile(t, made.ConfigPath, strings.Replace(both, old, "", 1))
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	d = start(t, home, made)
+	if works(d, made.KeyID, made.Secret) || !works(d, "next", "s3cret") {
+		t.Error("after the restart the new key alone should work")
+	}
+}
+
 func TestRun_AStopEndsFollowedLogsAndSlowClients(t *testing.T) {
 	t.Parallel()
 	home, made := initHome(t)

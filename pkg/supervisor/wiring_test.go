@@ -169,6 +169,29 @@ func rotated(t *testing.T, path string) []string {
 	return parts
 }
 
+// wantNumbered looks for the first n lines that the formation hello was asked to
+// write, each once and in order.
+func (s *served) wantNumbered(n int) {
+	s.t.Helper()
+	logs, err := s.api().Logs(s.t.Context(), "hello", client.LogsRequest{Lines: 10000, Stream: "stdout"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var got, want []string
+	for _, line := range logs.Logs.Stdout {
+		if _, text, ok := strings.Cut(line, "out "); ok {
+			number, _, _ := strings.Cut(text, ",")
+			got = append(got, number)
+		}
+	}
+	for i := range n {
+		want = append(want, strconv.Itoa(i))
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("of %d lines that were written one by one %d are left: %v", n, len(got), got)
+	}
+}
+
 func TestRotation_OfEveryLogWhileAllGoOnWriting(t *testing.T) {
 	t.Parallel()
 	s := newServed(t, "logging: {output: logs/own.log}\n")
@@ -202,6 +225,8 @@ func TestRotation_OfEveryLogWhileAllGoOnWriting(t *testing.T) {
 			s.reload()
 		}
 	}
+	s.wantNumbered(n)
+	s.stop() // nothing is rotated while the parts are read
 	if text := readFile(t, s.logFile); strings.Contains(text, "earlier life") || !strings.Contains(text, `"message":"request"`) {
 		t.Errorf("the supervisor's log after its rotation:\n%s", text)
 	}
@@ -213,23 +238,6 @@ func TestRotation_OfEveryLogWhileAllGoOnWriting(t *testing.T) {
 		if n := strings.Count(whole, text); n != want {
 			t.Errorf("%q is %d times in the parts of the supervisor's log, want %d", text, n, want)
 		}
-	}
-	logs, err := s.api().Logs(t.Context(), "hello", client.LogsRequest{Lines: 10000, Stream: "stdout"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got, want []string
-	for _, line := range logs.Logs.Stdout {
-		if _, text, ok := strings.Cut(line, "out "); ok {
-			number, _, _ := strings.Cut(text, ",")
-			got = append(got, number)
-		}
-	}
-	for i := range n {
-		want = append(want, strconv.Itoa(i))
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("of %d lines that were written one by one %d are left: %v", n, len(got), got)
 	}
 }
 
