@@ -2,9 +2,9 @@
 // crashed or hung, a budget that is used up, a delivery that was given up.
 //
 // It promises that Send never waits, that a notice is tried four times in all,
-// that it is signed with the operator's secret, and that the address, which
-// often holds a token, never gets into a log. pkg/supervisor connects it to
-// deploy.
+// that it is signed with the operator's secret, that one which is given up is in
+// the log, and that the secret and the address, which often holds a token, never
+// are. pkg/supervisor connects it to deploy.
 package notify
 
 import (
@@ -20,6 +20,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -60,9 +62,13 @@ type Config struct {
 
 // Notifier is safe for concurrent use.
 type Notifier struct {
-	cfg   Config
-	host  string // of URL, for the log
-	queue chan Notice
+	cfg    Config
+	host   string // of URL, for the log
+	redact *strings.Replacer
+	queue  chan Notice
+
+	mu    sync.RWMutex // guards ended
+	ended bool         // Run takes what is in the queue, and nothing after it
 }
 
 // New checks cfg. Notices wait until Run.
@@ -83,18 +89,44 @@ func New(cfg Config) (*Notifier, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Notifier{cfg: cfg, host: u.Host, queue: make(chan Notice, queueLen)}, nil
+	return &Notifier{cfg: cfg, host: u.Host, redact: redactor(u, cfg.Secret), queue: make(chan Notice, queueLen)}, nil
 }
 
-// Send queues a notice. When the queue is full, because the receiver is down,
-// the notice is dropped and the log says so.
-func (n *Notifier) Send(notice Notice) {
-	select {
-	case n.queue <- notice:
-	default:
-		n.cfg.Log.Error().Str("event", notice.Event).Str("formation", notice.FormationID).
-			Msg("too many notices wait for the webhook; this one is dropped")
+// minSecret is how long a part of the address must be, in bytes, to be taken for
+// something that must not be told. Anything shorter is in every other text.
+const minSecret = 4
+
+// redactor takes out of an error's text what a receiver may have sent back to
+// us: one that speaks no HTTP is quoted by the client.
+func redactor(u *url.URL, secret string) *strings.Replacer {
+	password, _ := u.User.Password()
+	var pairs []string
+	for _, word := range []string{
+		secret, u.String(), u.RequestURI(), u.EscapedPath(), u.Path, u.RawQuery, u.User.String(), u.User.Username(), password,
+	} { // the longest first: of two that begin at one place the earlier is taken
+		if len(word) >= minSecret {
+			pairs = append(pairs, word, "***")
+		}
 	}
+	return strings.NewReplacer(pairs...)
+}
+
+// Send queues a notice. When the queue is full, because the receiver is down, or
+// Run has ended, the notice is dropped and the log says so.
+func (n *Notifier) Send(notice Notice) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	why := "too many notices wait for the webhook; this one is dropped"
+	if n.ended {
+		why = "the webhook gets no further notices; this one is dropped"
+	} else {
+		select {
+		case n.queue <- notice:
+			return
+		default:
+		}
+	}
+	n.cfg.Log.Error().Str("event", notice.Event).Str("formation", notice.FormationID).Msg(why)
 }
 
 // Run delivers notices, one after the other, until ctx ends. What waits then
@@ -110,6 +142,9 @@ func (n *Notifier) Run(ctx context.Context) {
 		}
 		break
 	}
+	n.mu.Lock()
+	n.ended = true
+	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	for {
@@ -141,11 +176,11 @@ func (n *Notifier) report(notice Notice, err error) {
 	if err == nil {
 		return
 	}
-	n.cfg.Log.Error().Err(err).Str("event", notice.Event).Str("formation", notice.FormationID).Str("host", n.host).
+	n.cfg.Log.Error().Str("error", n.redact.Replace(err.Error())).Str("event", notice.Event).Str("formation", notice.FormationID).Str("host", n.host).
 		Msg("the webhook does not take a notice; it is dropped")
 }
 
-// post makes one attempt. Its error holds no address.
+// post makes one attempt. Its error may quote the receiver.
 func (n *Notifier) post(ctx context.Context, notice Notice) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -169,7 +204,7 @@ func (n *Notifier) post(ctx context.Context, notice Notice) error {
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxReply)) // so that the connection is used again
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return fmt.Errorf("post notice: the receiver answered %s", res.Status)
+		return fmt.Errorf("post notice: the receiver answered %d %s", res.StatusCode, http.StatusText(res.StatusCode))
 	}
 	return nil
 }
