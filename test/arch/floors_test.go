@@ -31,6 +31,7 @@ var floors = []floor{
 	{"pkg/archive", nil, "safe unpacking knows files, not formations"},
 	{"pkg/manifest", nil, "reading a formation's files needs no running part"},
 	{"pkg/secretfile", nil, "one file format"},
+	{"pkg/redact", nil, "knows texts, not whose they are"},
 	{"pkg/httpx", nil, "HTTP manners of both doors; knows neither API"},
 	{"pkg/control", []string{"proto/control/v1"}, "hides the wire of the child's contract"},
 	{"pkg/openapi", nil, "describes routes and types; serves nothing"},
