@@ -84,9 +84,8 @@ func TestLoadConfig_RefusesAHomeTooLongForSockets(t *testing.T) {
 	}
 }
 
-func TestParseConfig_ReadsEveryKeyThatActs(t *testing.T) {
-	t.Parallel()
-	cfg, err := parseText(t, `
+// everyKey sets every key that acts to something that is not its default.
+const everyKey = `
 server_id: server-x
 header_prefix: Acme
 server:
@@ -132,7 +131,11 @@ formations:
   log_max_size: 1M
   log_max_files: 3
 logging: {level: debug, audit_log: a.log, format: json, output: s.log}
-`, nil)
+`
+
+func TestParseConfig_ReadsEveryKeyThatActs(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseText(t, everyKey, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -144,14 +143,7 @@ func TestReload_ALongStreamIsFinishedAndAnEndlessOneIsCut(t *testing.T) {
 	s.start()
 	d := s.deploy("hello")
 	open := func(path string) *bufio.Reader {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := s.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := get(t, s.http, s.url+path)
 		t.Cleanup(func() { res.Body.Close() })
 		r := bufio.NewReader(res.Body)
 		if _, err := r.ReadString('\n'); err != nil {

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"path/filepath"
@@ -46,6 +47,22 @@ func makeCertificate(t *testing.T, dir, name string) {
 	writeFile(t, filepath.Join(dir, "c.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})))
 }
 
+// echo gives every connection its bytes back, and returns when all have ended.
+func echo(l net.Listener) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		wg.Go(func() {
+			defer c.Close()
+			_, _ = io.Copy(c, c) // until the client ends it
+		})
+	}
+}
+
 func TestCertificate_FollowsItsFilesAndABadPairChangesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -64,26 +81,7 @@ func TestCertificate_FollowsItsFilesAndABadPairChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wg.Go(func() { // every connection gets its bytes back
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				buf := make([]byte, 4)
-				for {
-					if _, err := c.Read(buf); err != nil {
-						return
-					}
-					if _, err := c.Write(buf); err != nil {
-						return
-					}
-				}
-			})
-		}
-	})
+	wg.Go(func() { echo(l) })
 	defer l.Close()
 	dial := func() (*tls.Conn, string) {
 		t.Helper()
