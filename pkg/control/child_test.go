@@ -411,48 +411,6 @@ func TestServe_StrayPrintsBlockNobody(t *testing.T) {
 	}
 }
 
-func TestReattach_ReachesTheSameChild(t *testing.T) {
-	t.Parallel()
-	f := launch(t, "ok")
-	pid := f.runner.cmd.Process.Pid
-	f.conn.Detach()
-	again, err := control.Reattach(t.Context(), f.dir, f.conn.Socket(), func() (runner.AttachedRunner, error) { return f.runner, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	h, err := again.Hello(t.Context(), control.HelloRequest{FormationID: "sample", LaunchToken: "token"})
-	if err != nil || h.PID != pid || h.LaunchID != "launch" {
-		t.Errorf("hello %+v, %v; want process %d", h, err, pid)
-	}
-	if err := again.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	again.Detach()
-	f.exited()
-}
-
-func TestReattach_WithOtherKeysIsRefused(t *testing.T) {
-	t.Parallel()
-	f := launch(t, "ok")
-	other := t.TempDir()
-	if err := control.EnsureTLS(other); err != nil {
-		t.Fatal(err)
-	}
-	attach := func() (runner.AttachedRunner, error) { return ended{f.runner}, nil }
-	if _, err := control.Reattach(t.Context(), other, f.conn.Socket(), attach); err == nil {
-		t.Error("a child believed another formation's keys")
-	}
-	if _, err := control.Reattach(t.Context(), t.TempDir(), f.conn.Socket(), attach); err == nil {
-		t.Error("reattached without keys")
-	}
-}
-
-// ended is a runner whose process is not watched.
-type ended struct{ *cmdRunner }
-
-func (ended) Wait(context.Context) error { return nil }
-
 func TestLaunch_EndOfContextKillsTheChild(t *testing.T) {
 	t.Parallel()
 	f := launch(t, "ok")

@@ -2,12 +2,12 @@ package control
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -44,6 +44,7 @@ type Conn struct {
 // handshake. On an error the runner has been killed and nothing is left.
 func Launch(ctx context.Context, runDir string, run RunnerFunc) (*Conn, error) {
 	var stop func() bool
+	var started runner.Runner
 	wait := startTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait += time.Until(deadline) // ctx ends first and says why
@@ -60,12 +61,13 @@ func Launch(ctx context.Context, runDir string, run RunnerFunc) (*Conn, error) {
 			}
 			r, err := run(append(cmd.Env, goplugin.EnvUnixSocketDir+"="+runDir))
 			if err == nil {
+				started = r
 				stop = context.AfterFunc(ctx, func() { _ = r.Kill(ctx) })
 			}
 			return r, err
 		},
 	}
-	c, err := connect(ctx, runDir, &cfg)
+	c, err := connect(ctx, runDir, &cfg, func() (int, error) { return strconv.Atoi(started.ID()) })
 	if stop != nil && !stop() { // ctx ended and the child was killed
 		if err == nil {
 			c.Close()
@@ -78,26 +80,35 @@ func Launch(ctx context.Context, runDir string, run RunnerFunc) (*Conn, error) {
 	return c, nil
 }
 
-// Reattach connects to a child that an earlier supervisor launched, through
-// attach. It proves nothing about the child but that it holds the keys of
-// runDir: call Hello next.
-func Reattach(ctx context.Context, runDir, socket string, attach runner.ReattachFunc) (*Conn, error) {
+// Child is a child that an earlier supervisor launched.
+type Child struct {
+	RunDir string
+	Socket string // the path of its control socket
+	PID    int
+}
+
+// Reattach connects to child through attach. Nothing is said to a socket that
+// another process listens on, now or when the connection is made anew. It proves
+// nothing more than that, and that the process holds the keys of the run
+// directory: call Hello next.
+func Reattach(ctx context.Context, child Child, attach runner.ReattachFunc) (*Conn, error) {
 	cfg := goplugin.ClientConfig{
 		Reattach: &goplugin.ReattachConfig{
 			Protocol:     goplugin.ProtocolGRPC,
-			Addr:         &net.UnixAddr{Net: "unix", Name: socket},
+			Addr:         &net.UnixAddr{Net: "unix", Name: child.Socket},
 			ReattachFunc: attach,
 		},
 	}
-	c, err := connect(ctx, runDir, &cfg)
+	c, err := connect(ctx, child.RunDir, &cfg, func() (int, error) { return child.PID, nil })
 	if err != nil {
 		return nil, fmt.Errorf("reattach to a child: %w", err)
 	}
 	return c, nil
 }
 
-// connect fills in what launches and reattachments share.
-func connect(ctx context.Context, runDir string, cfg *goplugin.ClientConfig) (_ *Conn, err error) {
+// connect fills in what launches and reattachments share. pid is asked, when the
+// process is there, for the one that has to answer.
+func connect(ctx context.Context, runDir string, cfg *goplugin.ClientConfig, pid func() (int, error)) (_ *Conn, err error) {
 	pair, err := loadTLS(runDir)
 	if err != nil {
 		return nil, err
@@ -107,7 +118,9 @@ func connect(ctx context.Context, runDir string, cfg *goplugin.ClientConfig) (_ 
 	cfg.AllowedProtocols = []goplugin.Protocol{goplugin.ProtocolGRPC}
 	cfg.Logger = hclog.NewNullLogger() // every error it would log comes back to us
 	cfg.TLSConfig = pair.client()
+	to := &dialer{tls: cfg.TLSConfig}
 	cfg.GRPCDialOptions = []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return to.dial(ctx) }),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: redialDelay / 20, Multiplier: 2, Jitter: 0.2, MaxDelay: redialDelay},
 			MinConnectTimeout: dialTimeout,
@@ -129,9 +142,13 @@ func connect(ctx context.Context, runDir string, cfg *goplugin.ClientConfig) (_ 
 		return nil, err
 	}
 	c.socket = addr.String()
+	to.socket = c.socket
+	if to.pid, err = pid(); err != nil {
+		return nil, fmt.Errorf("connect to the child: its number is unknown: %w", err)
+	}
 	// A child that we have just launched has read the same keys as we, so for it a
 	// handshake more is a cost without a use.
-	if err := probe(ctx, addr, cfg.TLSConfig, cfg.Reattach != nil); err != nil {
+	if err := to.probe(ctx, cfg.Reattach != nil); err != nil {
 		return nil, err
 	}
 	return c, c.dispense()
@@ -157,25 +174,6 @@ func (c *Conn) dispense() error {
 	}
 	c.Client = client
 	return nil
-}
-
-// probe makes one connection within ctx, with a TLS handshake when that is asked
-// for. go-plugin's own takes no context and leaves goroutines behind when it
-// fails, so what can fail is tried first.
-func probe(ctx context.Context, addr net.Addr, cfg *tls.Config, handshake bool) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	dial := new(net.Dialer).DialContext
-	if handshake {
-		cfg = cfg.Clone()
-		cfg.NextProtos = []string{"h2"}
-		dial = (&tls.Dialer{Config: cfg}).DialContext
-	}
-	conn, err := dial(ctx, addr.Network(), addr.String())
-	if err != nil {
-		return fmt.Errorf("connect to the child: %w", err)
-	}
-	return conn.Close()
 }
 
 // Socket is the path of the child's control socket, to be kept for Reattach.

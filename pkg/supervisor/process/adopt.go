@@ -3,6 +3,8 @@ package process
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/hashicorp/go-plugin/runner"
@@ -137,9 +139,9 @@ func (m *Manager) attach(ctx context.Context, spec Spec, r record) (*child, erro
 	if err != nil {
 		return nil, err
 	}
-	if r.Socket == "" {
+	if r.Socket == "" || !sameFile(filepath.Dir(r.Socket), spec.RunDir) {
 		p.close()
-		return nil, errors.New("it had not made its control socket")
+		return nil, errors.New("it had not made its control socket in the run directory")
 	}
 	p.watch()
 	c := &child{spec: spec, rec: r, proc: p, adopted: true, oomBefore: oomKills()}
@@ -151,11 +153,21 @@ func (m *Manager) attach(ctx context.Context, spec Spec, r record) (*child, erro
 	return c, nil
 }
 
+func sameFile(one, other string) bool {
+	a, err := os.Stat(one)
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(other)
+	return err == nil && os.SameFile(a, b)
+}
+
 // reattach connects and asks; a child that hangs has limit to answer.
 func (c *child) reattach(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	conn, err := control.Reattach(ctx, c.spec.RunDir, c.rec.Socket, func() (runner.AttachedRunner, error) {
+	child := control.Child{RunDir: c.spec.RunDir, Socket: c.rec.Socket, PID: c.rec.PID}
+	conn, err := control.Reattach(ctx, child, func() (runner.AttachedRunner, error) {
 		return &attached{proc: c.proc}, nil
 	})
 	if err != nil {
@@ -169,6 +181,7 @@ func (c *child) reattach(ctx context.Context, limit time.Duration) error {
 	if err := c.proves(h); err != nil {
 		return err
 	}
+	c.proc.prove()
 	if !h.Serving {
 		return fault.New(fault.Failed, "", "it had not begun to serve")
 	}
@@ -224,6 +237,7 @@ func (m *Manager) endLeftover(r record) {
 			Msg("a recorded process lives but is not proven ours: leaving it alone")
 		return
 	}
+	p.prove()
 	m.log.Warn().Int("pid", r.PID).Str("launch", r.LaunchID).Msg("killing a leftover child")
 	p.watch()
 	err = p.killGroup()

@@ -212,6 +212,65 @@ func TestAdopt_NeverSignalsAStranger(t *testing.T) {
 	}
 }
 
+// A record may be forged, or name a number that another process has got: nothing
+// is said to a process that does not listen on the recorded socket itself, and
+// nothing is signalled that has not proven to be ours, not even as a leftover of
+// its group.
+func TestAdopt_ARecordOfAnotherProcessLeadsToNoWordAndNoSignal(t *testing.T) {
+	t.Parallel()
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, other := range map[string]bool{"its own socket": false, "the socket of another": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, "ok")
+			if err := os.MkdirAll(f.spec.RunDir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			socket := filepath.Join(f.spec.RunDir, "plugin1")
+			decoy := exec.Command(os.Args[0], socket)
+			decoy.Env = append(os.Environ(), modeEnv+"=decoy")
+			decoy.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			out, err := decoy.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := decoy.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = syscall.Kill(-decoy.Process.Pid, syscall.SIGKILL)
+				_, _ = decoy.Process.Wait()
+				out.Close()
+			})
+			var pid, member int
+			if _, err := fmt.Fscan(out, &pid, &member); err != nil {
+				t.Fatal(err)
+			}
+			recorded := pid
+			if other { // what listens is not what the record names
+				recorded = member
+			}
+			if err := control.EnsureTLS(f.spec.RunDir); err != nil {
+				t.Fatal(err)
+			}
+			f.writeRecord(map[string]any{
+				"formation_id": "sample", "launch_id": "abc", "token": "secret", "pid": recorded, "start_time": startOf(t, recorded),
+				"boot_id": strings.TrimSpace(string(boot)), "socket": socket,
+			})
+			if ok, err := f.manager().Adopt(t.Context(), f.spec); ok || err != nil {
+				t.Fatalf("adopt: %v, %v", ok, err)
+			}
+			awaitGone(t, pid) // it ends by itself when it was connected to
+			if !alive(member) {
+				t.Error("another process of its group was killed")
+			}
+		})
+	}
+}
+
 func (f *fixture) writeRecord(rec map[string]any) {
 	f.t.Helper()
 	if err := os.MkdirAll(f.spec.RunDir, 0o700); err != nil {

@@ -36,11 +36,36 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Setenv("SECRET_OF_THE_SUPERVISOR", "must not reach a child")
 		goleak.VerifyTestMain(m)
+	case "decoy":
+		os.Exit(decoyMain())
 	case "supervisor":
 		os.Exit(earlierSupervisor())
 	default:
 		os.Exit(childMain(mode))
 	}
+}
+
+// decoyMain is a process that listens on the path of its first argument, starts
+// another one in its process group, says both numbers, and ends when it is
+// connected to. It has no launch token.
+func decoyMain() int {
+	l, err := net.Listen("unix", os.Args[1])
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	other := exec.Command("sleep", "600")
+	if err := other.Start(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println(os.Getpid(), other.Process.Pid)
+	conn, err := l.Accept()
+	if err != nil {
+		return 1
+	}
+	_, _ = conn.Read(make([]byte, 1)) // it is talked to: its end comes while somebody waits for an answer
+	return 0
 }
 
 // childMain is the main of a child whose behaviour depends on mode and on marker

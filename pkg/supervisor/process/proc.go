@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,9 @@ type proc struct {
 	start uint64 // clock ticks since boot
 	pidfd *os.File
 	own   bool // we started it: its number stays taken until we reap it
+	// proven says that it is ours to signal: we started it, or it has shown that a
+	// supervisor of this formation did. A record may be wrong, and it may be forged.
+	proven atomic.Bool
 
 	// exited is closed when the process has ended and status is set; detached
 	// is closed when it is no longer watched.
@@ -71,6 +75,7 @@ func startProc(cmd *exec.Cmd, start func(*exec.Cmd) error) (*proc, error) {
 		return nil, errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()))
 	}
 	p.own = true
+	p.prove()
 	if err := cmd.Process.Release(); err != nil {
 		err = errors.Join(err, p.killGroup())
 		p.watch()
@@ -94,10 +99,12 @@ func (p *proc) wait() {
 		close(p.detached)
 		return
 	}
-	// What it left behind in its group must not live on. The dead leader still
-	// holds the group's number until it is reaped, if it is our child.
-	_ = p.killGroup()
-	p.reap()
+	if p.proven.Load() {
+		// What it left behind in its group must not live on. The dead leader still
+		// holds the group's number until it is reaped, if it is our child.
+		_ = p.killGroup()
+		p.reap()
+	}
 	p.pidfd.Close()
 	close(p.exited)
 }
@@ -162,6 +169,12 @@ func (p *proc) detach() {
 // close frees a proc that was never watched.
 func (p *proc) close() { p.pidfd.Close() }
 
+// prove says that the process is ours, from now on.
+func (p *proc) prove() { p.proven.Store(true) }
+
+// errNotProven refuses to signal a process that is perhaps not ours.
+var errNotProven = errors.New("the process is not proven to be ours")
+
 // signal reaches the process itself. A process that has ended is no error.
 func (p *proc) signal(sig unix.Signal) error {
 	return p.send(sig, 0)
@@ -187,6 +200,9 @@ func (p *proc) killGroup() error {
 }
 
 func (p *proc) send(sig unix.Signal, flags int) error {
+	if !p.proven.Load() {
+		return errNotProven
+	}
 	rc, err := p.pidfd.SyscallConn()
 	if err != nil {
 		return nil //nolint:nilerr // closed: the process ended or is left alone

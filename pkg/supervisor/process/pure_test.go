@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -261,8 +262,12 @@ func TestProc_SignalsOnlyWhatItHolds(t *testing.T) {
 	if p.hasEnv("PATH", "") || p.hasEnv("PATH", "x") {
 		t.Error("a process without a launch token has one")
 	}
+	if err := errors.Join(p.signal(0), p.killGroup()); !errors.Is(err, errNotProven) {
+		t.Errorf("signal to a process that is not proven ours: %v", err)
+	}
 	p.watch()
 	p.detach()
+	p.prove()
 	if err := p.signal(9); err != nil {
 		t.Errorf("signal after detach: %v, want nothing sent and no error", err)
 	}

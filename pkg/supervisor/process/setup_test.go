@@ -74,22 +74,30 @@ func specIn(home, mode string) process.Spec {
 // freeSocket leases a port of its own.
 func freeSocket(t *testing.T) *ports.Socket {
 	t.Helper()
+	var err error
+	for range 20 { // between the two lines another program may take the port
+		var s *ports.Socket
+		if s, err = leaseFree(); err == nil {
+			t.Cleanup(func() { s.Close() })
+			return s
+		}
+	}
+	t.Fatal(err)
+	return nil
+}
+
+func leaseFree() (*ports.Socket, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	pool, err := ports.New(ports.Config{Host: "127.0.0.1", First: port, Last: port})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	s, err := pool.Lease("sample")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
+	return pool.Lease("sample")
 }
 
 func unavailable(w http.ResponseWriter, _ *http.Request) {
