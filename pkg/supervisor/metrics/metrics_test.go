@@ -88,6 +88,12 @@ func TestScrape_MemoryTimeAndAgeAreThoseOfTheProcess(t *testing.T) {
 		}
 		return s
 	}
+	deploytest.Eventually(t, "the process has worked a while", func() bool {
+		for range 20 {
+			f.ask(t, http.MethodGet, "/api/hello/")
+		}
+		return stat().CPUTime() >= 0.03
+	})
 	before := stat()
 	p := f.scrape(t)
 	after := stat()
