@@ -55,12 +55,7 @@ func ReadKey(path string) (Key, error) {
 
 // SaveKey writes k to path, readable by the owner alone, replacing the file in
 // one step.
-func SaveKey(path string, k Key) error {
-	if err := replaceFile(path, []byte(k.Encode()+"\n")); err != nil {
-		return fmt.Errorf("write secrets key: %w", err)
-	}
-	return nil
-}
+func SaveKey(path string, k Key) error { return SaveKeys(path, Keys{k}) }
 
 // Encode returns the key's text, for a key file or an environment variable.
 // It is "" for the zero Key.

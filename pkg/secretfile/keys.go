@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/fault"
 )
@@ -122,14 +119,11 @@ func LoadKeys(path string) (FormationKeys, error) {
 // anything new. It returns what the file holds in the end. Two callers at once
 // take turns; a caller that is kept waiting for a second gives up.
 func UpdateKeys(path string, change func(FormationKeys) (FormationKeys, bool)) (FormationKeys, error) {
-	dir, err := os.Open(filepath.Dir(path))
+	unlock, err := Lock(filepath.Dir(path), time.Second)
 	if err != nil {
 		return FormationKeys{}, fmt.Errorf("update keys: %w", err)
 	}
-	defer dir.Close() // lets the lock go
-	if err := lockDir(dir); err != nil {
-		return FormationKeys{}, fmt.Errorf("update keys: %w", err)
-	}
+	defer unlock()
 	old, err := LoadKeys(path)
 	if err != nil {
 		return FormationKeys{}, err
@@ -142,43 +136,8 @@ func UpdateKeys(path string, change func(FormationKeys) (FormationKeys, bool)) (
 	if err != nil {
 		return FormationKeys{}, fmt.Errorf("encode keys: %w", err)
 	}
-	if err := replaceAs(path, append(data, '\n'), ownerOf(path)); err != nil {
+	if err := replaceFile(path, append(data, '\n')); err != nil {
 		return FormationKeys{}, fmt.Errorf("write keys: %w", err)
 	}
 	return next, nil
-}
-
-// lockDir takes the one lock for writing in dir. It does not wait for ever:
-// the formation that owns the directory could hold it.
-func lockDir(dir *os.File) error {
-	const tries, pause = 20, 50 * time.Millisecond
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-	for range tries {
-		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return err
-		}
-		<-tick.C
-	}
-	return fault.Errorf(fault.Failed, faultName, "another process is changing the keys in %s; try again", dir.Name())
-}
-
-// owner is a user and group, -1 for "as it comes".
-type owner struct{ uid, gid int }
-
-// ownerOf returns who owns the file, else the directory it will be in: with
-// root as the writer, a formation that runs as a user of its own must still be
-// able to read its keys.
-func ownerOf(path string) owner {
-	for _, p := range []string{path, filepath.Dir(path)} {
-		info, err := os.Lstat(p)
-		if err != nil {
-			continue
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			return owner{int(st.Uid), int(st.Gid)}
-		}
-	}
-	return owner{-1, -1}
 }

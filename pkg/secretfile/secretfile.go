@@ -40,18 +40,14 @@ const (
 	blockSize     = 16
 )
 
-// Open decrypts the secrets file at path and returns its values under their
-// normalized names. A missing file is an error for which
-// errors.Is(err, fs.ErrNotExist) holds; a wrong key, a damaged token and a
-// value that is no string are faults SecretsError.
-func Open(path string, key Key) (map[string]string, error) {
-	token, err := readLimited(path, MaxFile, 0)
+// Open decrypts the secrets file at path with one of the keys and returns its
+// values under their normalized names. A missing file is an error for which
+// errors.Is(err, fs.ErrNotExist) holds; wrong keys, a damaged token and a value
+// that is no string are faults SecretsError.
+func Open(path string, keys ...Key) (map[string]string, error) {
+	plain, err := Unseal(path, keys...)
 	if err != nil {
-		return nil, fmt.Errorf("read secrets: %w", err)
-	}
-	plain, err := decrypt(token, key)
-	if err != nil {
-		return nil, fault.Errorf(fault.Invalid, faultName, "%s: %w", path, err)
+		return nil, err
 	}
 	values, err := decode(plain)
 	if err != nil {
@@ -65,9 +61,6 @@ func Open(path string, key Key) (map[string]string, error) {
 // the same one are refused.
 func Save(path string, key Key, values map[string]string) error {
 	normal, err := normalizeAll(values)
-	if err == nil && key.secret == nil {
-		err = errors.New("there is no key to encrypt it")
-	}
 	if err != nil {
 		return fault.Errorf(fault.Invalid, faultName, "%s: %w", path, err)
 	}
@@ -75,7 +68,30 @@ func Save(path string, key Key, values map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("encode secrets: %w", err)
 	}
-	token, err := fernet.EncryptAndSign(plain, key.secret)
+	return Seal(path, key, plain)
+}
+
+// Unseal decrypts the file at path with one of the keys. The errors are those
+// of Open.
+func Unseal(path string, keys ...Key) ([]byte, error) {
+	token, err := readLimited(path, MaxFile, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read secrets: %w", err)
+	}
+	plain, err := decrypt(token, keys)
+	if err != nil {
+		return nil, fault.Errorf(fault.Invalid, faultName, "%s: %w", path, err)
+	}
+	return plain, nil
+}
+
+// Seal encrypts data and replaces the file at path in one step, readable by the
+// owner alone.
+func Seal(path string, key Key, data []byte) error {
+	if key.secret == nil {
+		return fault.Errorf(fault.Invalid, faultName, "%s: there is no key to encrypt it", path)
+	}
+	token, err := fernet.EncryptAndSign(data, key.secret)
 	if err != nil {
 		return fmt.Errorf("encrypt secrets: %w", err)
 	}
@@ -91,19 +107,25 @@ func Save(path string, key Key, values map[string]string) error {
 
 // decrypt checks the shape first: the library trusts the lengths of a token
 // whose signature holds, and a bundle's author has the key to sign a short one.
-func decrypt(token []byte, key Key) ([]byte, error) {
+func decrypt(token []byte, keys []Key) ([]byte, error) {
 	raw := make([]byte, base64.URLEncoding.DecodedLen(len(token)))
 	n, err := base64.URLEncoding.Decode(raw, token)
 	if err != nil {
 		return nil, errors.New("this is no Fernet token: not url-safe base64")
 	}
-	if key.secret == nil {
+	fitting := make([]*fernet.Key, 0, len(keys))
+	for _, k := range keys {
+		if k.secret != nil {
+			fitting = append(fitting, k.secret)
+		}
+	}
+	if len(fitting) == 0 {
 		return nil, errors.New("there is no key to open it")
 	}
 	if cipher := n - tokenOverhead; cipher < blockSize || cipher%blockSize != 0 {
 		return nil, fmt.Errorf("this is no Fernet token: %d bytes is no possible length", n)
 	}
-	plain := fernet.VerifyAndDecrypt(token, 0, []*fernet.Key{key.secret})
+	plain := fernet.VerifyAndDecrypt(token, 0, fitting)
 	if plain == nil {
 		return nil, errors.New("the key does not open it: a wrong key, or the file is damaged")
 	}

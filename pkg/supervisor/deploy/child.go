@@ -61,7 +61,7 @@ func (s *Service) environment(id string) ([]string, error) {
 		"SVC_SERVER_URL=" + c.ServerURL,
 	}
 	env = append(env, c.Env...)
-	key, err := secretfile.ReadKey(filepath.Join(d.Keys, id+".key"))
+	keys, err := secretfile.ReadKeys(filepath.Join(d.Keys, id+".key"))
 	if errors.Is(err, os.ErrNotExist) {
 		return env, nil
 	}
@@ -69,7 +69,7 @@ func (s *Service) environment(id string) ([]string, error) {
 		return nil, fault.Wrap(fault.Failed, "SecretsError",
 			fmt.Sprintf("the secrets key that the server keeps for %s cannot be read", id), err)
 	}
-	return append(env, envSecretsKey+"="+key.Encode()), nil
+	return append(env, envSecretsKey+"="+keys.Encode()), nil
 }
 
 // resolveRuntime checks that the program of the children can be run.
