@@ -17,6 +17,14 @@ type Agent struct {
 	// Buffer is the formation's buffer with the agent's own values over it.
 	Buffer  Buffer
 	Timeout AgentTimeout
+
+	A2AEnabled       bool   // true: agents of other formations may be asked
+	DirectDelegation bool   // true: this formation's agents may be asked directly
+	Delegation       string // automatic
+	Knowledge        Knowledge
+	MCPServers       []MCPUse
+	RateLimit        AgentRateLimit
+	Skills           []string // an older list of names
 	// Metadata is free: version, author, tags, icon and whatever else.
 	Metadata map[string]any
 	Active   bool // always true in Formation.Agents
@@ -24,6 +32,21 @@ type Agent struct {
 	// File and Line say where the agent was written.
 	File string
 	Line int
+}
+
+// The values of delegation_strategy.
+const (
+	DelegateAutomatic = "automatic"
+	DelegateAskUser   = "ask_user"
+	DelegateNever     = "never"
+)
+
+// AgentRateLimit bounds how often an agent is asked; 0 is no bound.
+type AgentRateLimit struct {
+	PerMinute int
+	PerHour   int
+	PerDay    int
+	Burst     int
 }
 
 // Specialization is what an agent is good at; the overlord routes by it.

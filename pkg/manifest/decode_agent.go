@@ -156,7 +156,16 @@ func (d *decoder) agent(n *node, p agentPlace) (*Agent, *node) {
 		return nil, nil
 	}
 	a := &Agent{Active: true, File: n.file, Line: n.at.line, Buffer: p.formation.Memory.Buffer}
-	d.schema(o, &a.Schema, !p.inline)
+	at := d.agentKeys(o, a, p)
+	if a.ID == "" {
+		return nil, nil
+	}
+	return a, at
+}
+
+// agentKeys reads the keys of an agent and returns where its id stands.
+func (d *decoder) agentKeys(o *object, a *Agent, p agentPlace) *node {
+	d.schemaOf(o, &a.Schema, !p.inline)
 	at := d.agentHead(o, a, p)
 	set(&a.SystemMessage, o.text("system_message"))
 	set(&a.Role, o.enum("role", "a role", "specialist", "generalist", "coordinator", "researcher", "executor"))
@@ -168,38 +177,94 @@ func (d *decoder) agent(n *node, p agentPlace) (*Agent, *node) {
 	memory.end()
 	d.agentTimeout(o.block("timeout"), &a.Timeout)
 	a.Metadata = map[string]any{}
-	if m := o.block("metadata"); m.n != nil {
-		a.Metadata, _ = m.n.plain().(map[string]any)
-	}
+	set(&a.Metadata, o.freeBlock("metadata"))
 	set(&a.Active, o.boolean("active"))
+	d.delegation(o, a)
+	d.knowledge(o.block("knowledge"), &a.Knowledge)
+	a.MCPServers = d.mcpUses(o.slot("mcp_servers"), p.formation)
+	r := o.block("rate_limiting")
+	set(&a.RateLimit.PerMinute, r.integer("requests_per_minute", 1, unlimited))
+	set(&a.RateLimit.PerHour, r.integer("requests_per_hour", 1, unlimited))
+	set(&a.RateLimit.PerDay, r.integer("requests_per_day", 1, unlimited))
+	set(&a.RateLimit.Burst, r.integer("burst_limit", 1, unlimited))
+	r.end()
+	set(&a.Skills, o.texts("skills"))
 	o.inert("a2a_enabled", "enable_direct_delegation", "delegation_strategy", "a2a", "knowledge", "mcp_servers", "rate_limiting", "skills")
 	o.free("author", "url", "license", "version")
 	o.end()
-	if a.ID == "" {
-		return nil, nil
+	return at
+}
+
+// delegation reads with whom the agent may work, in its older form too.
+func (d *decoder) delegation(o *object, a *Agent) {
+	a.A2AEnabled, a.DirectDelegation, a.Delegation = true, true, DelegateAutomatic
+	old := o.block("a2a")
+	set(&a.DirectDelegation, old.boolean("internal"))
+	set(&a.A2AEnabled, old.boolean("external"))
+	old.end()
+	set(&a.A2AEnabled, o.boolean("a2a_enabled"))
+	set(&a.DirectDelegation, o.boolean("enable_direct_delegation"))
+	set(&a.Delegation, o.enum("delegation_strategy", "a strategy", DelegateAutomatic, DelegateAskUser, DelegateNever))
+}
+
+// mcpUses reads an agent's tool servers: ids, ids with a filter, or servers of
+// its own.
+func (d *decoder) mcpUses(s *slot, f *Formation) []MCPUse {
+	var out []MCPUse
+	s.list(func(_ int, item *slot) {
+		if id, ok := item.text("the id of a server"); ok {
+			out = append(out, MCPUse{ID: id, place: item.n, key: item.path})
+		}
+		if b := item.block(); b != nil {
+			if b.schema == nil && b.take("type") == nil && b.take("command") == nil && b.take("endpoint") == nil {
+				out = append(out, d.mcpNarrowed(b))
+			} else if server := d.mcpServer(b, &f.MCP, true); server != nil && server.ID != "" && b.schema == nil {
+				out = append(out, MCPUse{ID: server.ID, Own: server, place: item.n, key: item.path})
+			}
+			if b.schema != nil {
+				b.schema.Required = []string{"id"}
+			}
+		}
+		item.end()
+	})
+	s.end()
+	return out
+}
+
+// mcpNarrowed reads {id, tools} of a formation-level server.
+func (d *decoder) mcpNarrowed(o *object) MCPUse {
+	u := MCPUse{place: o.n, key: o.path}
+	o.require("id", "id: <a server of mcp.servers>")
+	set(&u.ID, o.word("id"))
+	if t := o.block("tools"); !t.absent() {
+		u.Tools = d.toolFilter(t)
 	}
-	return a, at
+	o.free("description", "schema")
+	o.end()
+	return u
 }
 
 // agentHead reads id, name and description.
 func (d *decoder) agentHead(o *object, a *Agent, p agentPlace) *node {
 	o.require("id", "id: my-agent")
 	at := o.n
-	if id := o.word("id"); id != nil && *id != "" {
+	id := o.word("id")
+	patterned(id.schema, agentID.String())
+	if id.v != nil && *id.v != "" {
 		at = o.n.get("id")
 		switch {
-		case !agentID.MatchString(*id):
-			d.fault(at, o.key("id"), RuleAgentID, "%q is no agent id; it has letters, digits and . _ - only", shorten(*id))
-		case p.listed != "" && p.listed != *id:
-			d.fault(at, o.key("id"), RuleAgentMismatch, "is %q, but the manifest lists this file as %q; use one id", *id, p.listed)
+		case !agentID.MatchString(*id.v):
+			d.fault(at, o.key("id"), RuleAgentID, "%q is no agent id; it has letters, digits and . _ - only", shorten(*id.v))
+		case p.listed != "" && p.listed != *id.v:
+			d.fault(at, o.key("id"), RuleAgentMismatch, "is %q, but the manifest lists this file as %q; use one id", *id.v, p.listed)
 		default:
-			a.ID = *id
+			a.ID = *id.v
 		}
 	}
 	a.Name = a.ID
-	if name := o.text("name"); name != nil && strings.TrimSpace(*name) != "" {
+	if name := o.text("name").v; name != nil && strings.TrimSpace(*name) != "" {
 		a.Name = *name
-	} else if o.take("name") == nil || name != nil {
+	} else if o.n != nil && (o.take("name") == nil || name != nil) {
 		d.warn(o.n, o.key("name"), RuleAgentName, "the agent has no name; its id is shown instead")
 	}
 	o.require("description", "description: what this agent is asked for")
@@ -213,18 +278,20 @@ func (d *decoder) specialization(o *object, s *Specialization) {
 	set(&s.Domain, b.text("domain"))
 	set(&s.Subdomain, b.text("subdomain"))
 	set(&s.ExpertiseLevel, b.enum("expertise_level", "a level", "junior", "intermediate", "senior", "expert"))
-	s.Keywords = b.texts("keywords")
+	set(&s.Keywords, b.texts("keywords"))
 	b.end()
-	if older := o.texts("specialties"); s.Keywords == nil {
-		s.Keywords = older
-	} else if older != nil {
+	if older := o.texts("specialties").v; older == nil {
+		return
+	} else if s.Keywords == nil {
+		s.Keywords = *older
+	} else {
 		d.fault(o.take("specialties"), o.key("specialties"), RuleConflict, `is the older name of "specialization.keywords", which is set too; keep one`)
 	}
 }
 
 func (d *decoder) systemBehavior(o *object, b *SystemBehavior) {
-	b.Constraints = o.texts("constraints")
-	b.Capabilities = o.texts("capabilities")
+	set(&b.Constraints, o.texts("constraints"))
+	set(&b.Capabilities, o.texts("capabilities"))
 	set(&b.InteractionStyle, o.enum("interaction_style", "a style", "formal", "casual", "technical", "friendly", "professional"))
 	set(&b.ResponseLength, o.enum("response_length", "a length", "concise", "moderate", "detailed", "comprehensive"))
 	set(&b.ErrorHandling, o.enum("error_handling", "a way", "graceful", "explicit", "technical", "user-friendly"))
@@ -235,13 +302,13 @@ func (d *decoder) systemBehavior(o *object, b *SystemBehavior) {
 func (d *decoder) agentLLM(o *object, l *AgentLLM) {
 	llm := o.block("llm")
 	l.Settings = d.settings(llm.block("settings"))
-	own, list := llm.take("models"), o.take("llm_models")
-	l.Models = d.models(own, llm.key("models"))
-	if list != nil {
-		if own != nil {
-			d.fault(list, o.key("llm_models"), RuleConflict, `is another name of "llm.models", which is set too; keep one`)
+	own, list := llm.slot("models"), o.slot("llm_models")
+	l.Models = d.models(own, d.llm.Media)
+	if models := d.models(list, d.llm.Media); list.n != nil {
+		if own.n != nil {
+			d.fault(list.n, list.path, RuleConflict, `is another name of "llm.models", which is set too; keep one`)
 		}
-		l.Models = d.models(list, o.key("llm_models"))
+		l.Models = models
 	}
 	llm.end()
 }

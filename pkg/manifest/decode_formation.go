@@ -29,42 +29,75 @@ func CheckID(id string) error {
 	return nil
 }
 
-// laterKeys are documented keys of the manifest that nothing reads yet.
+// laterKeys are documented blocks of the manifest that are read and checked,
+// but that nothing acts upon yet.
 func laterKeys() []string {
 	return []string{
-		"runtime", "svc_runtime", "budgets", "logging", "scheduler", "a2a", "mcp", "mcps", "rce", "user_credentials",
+		"runtime", "svc_runtime", "logging", "scheduler", "a2a", "mcp", "mcps", "rce", "user_credentials",
 		"skills", "middleware", "rbac", "proactive", "commands", "tuning", "coding", "artifacts", "links",
 		"executor", "document_processing", "triggers", "knowledge",
 	}
 }
 
-// formation reads the manifest's root except its agents.
+// laterMemory are the blocks of memory that nothing acts upon yet.
+func laterMemory() []string {
+	return []string{
+		"working", "persistent", "events", "decay", "projections", "graph", "captains_log", "lessons",
+		"compaction", "pruning", "index", "lint", "ingestion", "distillery",
+	}
+}
+
+// formation reads the manifest's root except its agents and what else stands
+// in files of its own.
 func (d *decoder) formation(o *object, f *Formation) {
 	d.head(o, f)
 	d.server(o.block("server"), &f.Server)
 	d.inputLimits(o.block("input_limits"), &f.InputLimits)
 	d.llmBlock(o.block("llm"), &f.LLM)
+	d.budgets(o.block("budgets"), &f.Budgets)
 	d.overlord(o.block("overlord"), f)
 	d.async(o.block("async"), &f.Async)
 	d.memory(o.block("memory"), &f.Memory)
+	d.logging(o.block("logging"), &f.Logging)
+	f.Scheduler = d.scheduler(o.block("scheduler"))
+	d.a2a(o.block("a2a"), &f.A2A)
+	d.mcp(o.block("mcp"), &f.MCP)
+	d.mcps(o, &f.MCP)
+	d.rce(o.block("rce"), &f.RCE)
+	d.runtime(o.slot("runtime"), &f.Runtime)
+	d.userCredentials(o.block("user_credentials"), &f.UserCredentials)
+	d.skillsBlock(o.slot("skills"), f)
+	f.Middleware = d.middleware(o.block("middleware"))
+	d.rbac(o.block("rbac"), &f.RBAC)
+	f.Proactive = d.proactive(o.block("proactive"))
+	f.Commands = d.commands(o.block("commands"))
+	f.Tuning = d.tuning(o.slot("tuning"))
+	f.Coding = d.coding(o.block("coding"))
+	d.artifacts(o.block("artifacts"), &f.Artifacts)
+	f.Links = d.links(o)
 	o.inert(laterKeys()...)
 	o.free("extensions")
 }
 
 func (d *decoder) head(o *object, f *Formation) {
-	d.schema(o, &f.Schema, true)
+	d.schemaOf(o, &f.Schema, true)
 	o.require("id", "id: my-formation")
-	if id := o.word("id"); id != nil && *id != "" {
-		f.ID = *id
+	id := o.word("id")
+	patterned(id.schema, formationID.String())
+	if id.v != nil && *id.v != "" {
+		f.ID = *id.v
 		if err := CheckID(f.ID); err != nil {
 			d.fault(o.n.get("id"), "id", RuleFormationID, "%s", err.Error())
+			d.faults[len(d.faults)-1].Suggestion = nearID(f.ID)
 		}
 	}
 	f.Name = f.ID
 	set(&f.Name, o.text("name"))
 	o.require("description", "description: what this formation is for")
 	set(&f.Description, o.text("description"))
-	if v := o.word("version"); v != nil {
+	version := o.word("version")
+	patterned(version.schema, versionShape.String())
+	if v := version.v; v != nil {
 		f.Version = *v
 		if !versionShape.MatchString(*v) {
 			d.fault(o.n.get("version"), "version", RuleVersion, "%q is no version; write it like 1.4.0", shorten(*v))
@@ -76,14 +109,34 @@ func (d *decoder) head(o *object, f *Formation) {
 	set(&f.Init, o.text("init"))
 }
 
-// schema checks the schema version of a file; an inline agent needs none.
-func (d *decoder) schema(o *object, dst *string, required bool) {
+// nearID turns a title into an id, "" when that gives none.
+func nearID(s string) string {
+	id := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r == ' ', r == '_', r == '.':
+			return '-'
+		}
+		return -1
+	}, strings.ToLower(s)), "-")
+	if CheckID(id) != nil || id == s {
+		return ""
+	}
+	return id
+}
+
+// schemaOf checks the schema version of a file; what stands inline needs none.
+func (d *decoder) schemaOf(o *object, dst *string, required bool) {
 	*dst = SchemaVersion
 	if required {
 		o.require("schema", `schema: "`+SchemaVersion+`"`)
 	}
+	if s := o.note("schema", "string"); s != nil {
+		s.Enum = []any{SchemaVersion, nil}
+	}
 	v := o.take("schema")
-	if v == nil || v.kind == kindText && (v.text == SchemaVersion || v.text == "") {
+	if v == nil || v.kind == kindText && (v.text == SchemaVersion || v.text == "" && required) {
 		return
 	}
 	d.fault(v, o.key("schema"), RuleSchema, `%q is no supported schema; write schema: %q`, shown(v, "schema"), SchemaVersion)
@@ -94,48 +147,25 @@ func (d *decoder) server(o *object, s *Server) {
 	set(&s.Port, o.integer("port", 1, 65535))
 	set(&s.AccessLog, o.boolean("access_log"))
 	keys := o.block("api_keys")
-	set(&s.AdminKey, keys.text("admin_key"))
-	set(&s.ClientKey, keys.text("client_key"))
-	for _, key := range []string{"admin_key", "client_key"} {
-		d.literal(keys.take(key), keys.key(key))
-	}
+	set(&s.AdminKey, keys.secret("admin_key"))
+	set(&s.ClientKey, keys.secret("client_key"))
 	keys.end()
 	o.removed("auth", "set server.api_keys.admin_key and server.api_keys.client_key")
+	l := o.block("limits")
+	set(&s.Limits.RequestsPerMinute, l.integer("requests_per_minute", 1, unlimited))
+	set(&s.Limits.Burst, l.integer("burst", 1, unlimited))
+	l.end()
 	o.inert("limits")
 	o.end()
 }
 
 func (d *decoder) inputLimits(o *object, l *InputLimits) {
 	set(&l.MaxMessageLength, o.integer("max_message_length", 1, unlimited))
-	size := int(l.MaxFileSizeBytes)
-	set(&size, o.integer("max_file_size_bytes", 1, unlimited))
-	l.MaxFileSizeBytes = int64(size)
+	set64(&l.MaxFileSizeBytes, o.integer("max_file_size_bytes", 1, mostCount))
 	set(&l.MaxMemoryEntrySize, o.integer("max_memory_entry_size", 1, unlimited))
 	set(&l.MaxToolOutputSize, o.integer("max_tool_output_size", 1, unlimited))
 	set(&l.MaxBatchItems, o.integer("max_batch_items", 1, unlimited))
 	o.inert("max_file_size_bytes", "max_memory_entry_size", "max_tool_output_size", "max_batch_items")
-	o.end()
-}
-
-func (d *decoder) overlord(o *object, f *Formation) {
-	set(&f.Soul, o.text(o.alias("soul", "persona")))
-	llm := o.block("llm")
-	f.Overlord.LLM.Model = d.modelID(llm, llm.alias("model", "text"), CapabilityText)
-	f.Overlord.LLM.Settings = d.settings(llm.block("settings"))
-	llm.inert("base", "synthesis", "max_extraction_tokens")
-	llm.end()
-	caching := o.block("caching")
-	set(&f.Overlord.Caching.Enabled, caching.boolean("enabled"))
-	set(&f.Overlord.Caching.TTL, caching.duration("ttl", time.Second))
-	caching.end()
-	r := o.block("response")
-	set(&f.Overlord.Response.Format, r.enum("format", "a response format", FormatMarkdown, FormatText, FormatJSON, FormatHTML))
-	set(&f.Overlord.Response.Streaming, r.boolean("streaming"))
-	set(&f.Overlord.Response.StreamTokens, r.boolean("stream_tokens"))
-	set(&f.Overlord.Response.Progress, r.boolean("progress"))
-	r.inert("widgets", "retry_async")
-	r.end()
-	o.inert("routing", "clarification", "workflow")
 	o.end()
 }
 
@@ -145,23 +175,36 @@ func (d *decoder) async(o *object, a *Async) {
 	set(&a.EnableEstimation, o.boolean("enable_estimation"))
 	set(&a.ResultTTL, o.duration("result_ttl", time.Second))
 	set(&a.OnDisconnect, o.enum("on_disconnect", "a reaction", DisconnectContinue, DisconnectCancel))
+	set(&a.WebhookURL, o.url("webhook_url"))
+	set(&a.WebhookRetries, o.integer("webhook_retries", 0, 100))
+	set(&a.WebhookTimeout, o.duration("webhook_timeout", time.Millisecond))
+	set(&a.WebhookSecret, o.secret("webhook_secret"))
 	o.inert("webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret")
 	o.end()
 }
 
-func (d *decoder) memory(o *object, m *Memory) {
-	d.buffer(o.block("buffer"), &m.Buffer)
-	o.inert("working", "persistent", "events", "decay", "projections", "graph", "captains_log", "lessons",
-		"compaction", "pruning", "index", "lint", "ingestion", "distillery")
-	o.end()
+// mcps reads the older place of mcp.servers.
+func (d *decoder) mcps(o *object, _ *MCP) {
+	b := o.block("mcps")
+	b.slot("servers") // read with the files it names
+	b.end()
 }
 
-func (d *decoder) buffer(o *object, b *Buffer) {
-	set(&b.Size, o.integer("size", 0, 10_000))
-	set(&b.Multiplier, o.integer("multiplier", 1, 1000))
-	o.inert("vector_search", "embedding_model")
-	o.end()
+// skillsBlock reads {disable_builtin: [...]}, or an older list of names.
+func (d *decoder) skillsBlock(s *slot, f *Formation) {
+	if o := s.block(); o != nil {
+		set(&f.DisabledSkills, o.enums("disable_builtin", "a built-in skill", builtinSkills()...))
+		o.end()
+	}
+	s.list(func(_ int, item *slot) {
+		item.text("the name of a skill")
+		item.end()
+	})
+	s.end()
 }
+
+// builtinSkills are the skills that a formation has without a file.
+func builtinSkills() []string { return []string{"file-generation", "compute", "generative-ui"} }
 
 // prompts warns about secrets in texts that a model reads, and about
 // placeholders that nothing resolves yet.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // decoder turns nodes into typed values. It collects what is wrong and goes
@@ -46,14 +48,21 @@ func (d *decoder) warn(n *node, key string, rule RuleID, format string, args ...
 }
 
 // object reads the keys of one block and knows at the end which were unknown.
-// Its readers return nil for a key that is absent or wrong, so that the
+// Its readers find nothing for a key that is absent or wrong, so that the
 // default stays.
+//
+// The same calls also write the JSON Schema of a block: with schema set there
+// is no file, each reader notes what it takes and finds nothing.
 type object struct {
-	d    *decoder
-	n    *node // nil when the block is absent or no block
-	path string
-	used []string
+	d      *decoder
+	n      *node // nil when the block is absent or no block
+	path   string
+	used   []string
+	schema *jsonschema.Schema
 }
+
+// absent tells that there is nothing to read, neither a block nor its schema.
+func (o *object) absent() bool { return o.n == nil && o.schema == nil }
 
 func (d *decoder) object(n *node, path string) *object {
 	if n != nil && n.kind != kindMap && n.kind != kindNull {
@@ -79,12 +88,19 @@ func (o *object) take(key string) *node {
 }
 
 // block opens the block below key.
-func (o *object) block(key string) *object { return o.d.object(o.take(key), o.key(key)) }
+func (o *object) block(key string) *object {
+	b := o.d.object(o.take(key), o.key(key))
+	b.schema = o.note(key, "object")
+	return b
+}
 
 func (o *object) key(key string) string { return join(o.path, key) }
 
 // require reports key when it has no value; example shows what is right.
 func (o *object) require(key, example string) {
+	if o.schema != nil {
+		o.schema.Required = append(o.schema.Required, key)
+	}
 	if o.n == nil {
 		return
 	}
@@ -101,6 +117,9 @@ func (o *object) require(key, example string) {
 
 // removed reports a key that older releases had.
 func (o *object) removed(key, instead string) {
+	if s := o.note(key); s != nil {
+		s.Type, s.Description = "null", "Removed; "+instead+"."
+	}
 	if v := o.take(key); v != nil {
 		at := o.entry(key)
 		o.d.fault(&node{file: o.n.file, at: at}, o.key(key), RuleRemoved, "was removed; %s", instead)
@@ -110,6 +129,9 @@ func (o *object) removed(key, instead string) {
 // inert reports known keys that nothing in this release reads.
 func (o *object) inert(keys ...string) {
 	for _, key := range keys {
+		if s := o.note(key); s != nil {
+			s.Description = "No effect in this release."
+		}
 		if o.take(key) != nil {
 			o.warnKey(key, RuleNoEffect, "%q has no effect in this release", key)
 		}
@@ -117,7 +139,12 @@ func (o *object) inert(keys ...string) {
 }
 
 // free accepts keys that are for people and outside tools.
-func (o *object) free(keys ...string) { o.used = append(o.used, keys...) }
+func (o *object) free(keys ...string) {
+	for _, key := range keys {
+		o.note(key)
+	}
+	o.used = append(o.used, keys...)
+}
 
 // warnKey warns at the key itself rather than at its value.
 func (o *object) warnKey(key string, rule RuleID, format string, args ...any) {
@@ -136,7 +163,30 @@ func (o *object) entry(key string) place {
 }
 
 // end warns about the keys that nobody asked for.
-func (o *object) end() { o.unknown(false) }
+func (o *object) end() {
+	o.close()
+	o.unknown(false)
+}
+
+// endStrict refuses the keys that nobody asked for: in these blocks a slip
+// would turn off what the author counts on.
+func (o *object) endStrict() {
+	o.close()
+	if o.n == nil {
+		return
+	}
+	for _, e := range o.n.keys {
+		if slices.Contains(o.used, e.key) {
+			continue
+		}
+		f := bad(&node{file: o.n.file, at: e.at}, o.key(e.key), RuleUnknownStrict, "the key %q is unknown here (one of %s)", shorten(e.key), strings.Join(o.used, ", "))
+		f.Text = shorten(e.key)
+		if guess := nearest(e.key, o.used); guess != "" {
+			f.Suggestion = o.key(guess)
+		}
+		o.d.faults = append(o.d.faults, f)
+	}
+}
 
 // endOpen warns only about keys that look like a slip; others are metadata.
 func (o *object) endOpen() { o.unknown(true) }
@@ -163,6 +213,7 @@ func (o *object) unknown(open bool) {
 // alias reports a value that is set under two names and returns the name in
 // use.
 func (o *object) alias(name, other string) string {
+	o.sameAs(name, other)
 	a, b := o.take(name), o.take(other)
 	if a != nil && b != nil {
 		o.d.fault(b, o.key(other), RuleConflict, "is another name of %q, which is set too; keep one", name)

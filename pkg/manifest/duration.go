@@ -16,10 +16,13 @@ var errDuration = errors.New("a duration is like 500ms, 90s, 15m, 2h or a number
 // ParseDuration reads the durations of configuration files: a number with the
 // unit ms, s, m or h, or a bare number of seconds. Combinations such as 1h30m,
 // signs and values over ten years are refused.
-func ParseDuration(s string) (time.Duration, error) {
+func ParseDuration(s string) (time.Duration, error) { return parseSpan(s, time.Second) }
+
+// parseSpan reads a duration whose bare number counts in bare.
+func parseSpan(s string, bare time.Duration) (time.Duration, error) {
 	digits := strings.TrimRight(s, "msh")
 	unit, ok := map[string]time.Duration{
-		"": time.Second, "ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
+		"": bare, "ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
 	}[s[len(digits):]]
 	if !ok || digits == "" || strings.Trim(digits, "0123456789.") != "" {
 		return 0, errDuration
@@ -29,4 +32,20 @@ func ParseDuration(s string) (time.Duration, error) {
 		return 0, errDuration
 	}
 	return time.Duration(n * float64(unit)), nil
+}
+
+// day is the unit of the keys that end in _days.
+const day = 24 * time.Hour
+
+// unitName names what a bare number counts.
+func unitName(unit time.Duration) string {
+	switch unit {
+	case time.Minute:
+		return "minutes"
+	case time.Hour:
+		return "hours"
+	case day:
+		return "days"
+	}
+	return "seconds"
 }

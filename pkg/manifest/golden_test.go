@@ -102,12 +102,74 @@ func outcome(t *testing.T, f *manifest.Formation, warnings []manifest.Warning, e
 	for _, ref := range f.Refs() {
 		b.WriteString("ref: " + ref.String() + " at " + ref.Key + "\n")
 	}
-	normal, err := json.MarshalIndent(f, "", "  ")
+	normal, err := json.MarshalIndent(changed(asJSON(t, baseline(t)), asJSON(t, f)), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.Write(normal)
 	return b.String() + "\n"
+}
+
+// baseline is a formation with nothing that could be left out.
+func baseline(t *testing.T) *manifest.Formation {
+	t.Helper()
+	f, _, err := manifest.Parse("formation.afs", []byte(head+"agents: [{id: a, description: b}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func asJSON(t *testing.T, v any) any {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out any
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// changed returns what differs from base: blocks are cut to their changed
+// keys, everything else is whole.
+func changed(base, v any) any {
+	was, ok := base.(map[string]any)
+	is, both := v.(map[string]any)
+	if !ok || !both {
+		return v
+	}
+	out := map[string]any{}
+	for key, value := range is {
+		if old, has := was[key]; !has || !cmp.Equal(old, value) {
+			out[key] = changed(old, value)
+		}
+	}
+	return out
+}
+
+// The normal forms of the other tests show only what differs from this one.
+func TestLoad_FillsInTheDefaults(t *testing.T) {
+	t.Parallel()
+	const file = "testdata/defaults.json"
+	got, err := json.MarshalIndent(baseline(t), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, append(got, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
 }
 
 func rewrite(t *testing.T, file string, ar *txtar.Archive, got string) {

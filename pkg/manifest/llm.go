@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// The model capabilities, the keys of llm.models items. Only CapabilityText
-// is used in this release.
+// The model capabilities, the keys of llm.models items.
 const (
 	CapabilityText      = "text"
 	CapabilityEmbedding = "embedding"
@@ -25,6 +24,12 @@ type LLM struct {
 	Endpoints map[string]string
 	Settings  Settings
 	Models    []Model
+	// Prices maps "provider/model" to its price; a model without one is
+	// unpriced.
+	Prices   map[string]Price
+	Currency string // USD
+	// Media are the limits of what the formation's models are shown.
+	Media Media
 	// Aliases maps a short name to "provider/model"; every model id of this
 	// package's results is already resolved through it.
 	Aliases map[string]string
@@ -41,6 +46,63 @@ type Settings struct {
 	// adapter may leave out a mere default that a model refuses.
 	TemperatureGiven bool
 	MaxTokensGiven   bool
+	// Caching is that of the whole formation; no agent changes it.
+	Caching LLMCaching
+}
+
+// LLMCaching is the cache of answers, llm.settings.caching.
+type LLMCaching struct {
+	Enabled             bool          // true
+	MaxEntries          int           // 10000
+	Similarity          float64       // p: of questions that share an answer, 0-1, 0.98
+	HashOnly            bool          // only the very same question shares an answer
+	TTL                 time.Duration // 24h
+	StreamChunkStrategy string        // how a cached answer is streamed: words, sentences, paragraphs, characters
+	StreamChunkLength   int           // in pieces of that kind, 1
+}
+
+// Price is money per million tokens, in LLM.Currency.
+type Price struct {
+	Input  float64
+	Output float64
+	Cached float64 // of input tokens that the provider had cached; Input when the file has none
+}
+
+// Media bounds files that a model is shown.
+type Media struct {
+	Vision    VisionSettings
+	Audio     AudioSettings
+	Video     VideoSettings
+	Documents DocumentSettings
+}
+
+// VisionSettings bound images.
+type VisionSettings struct {
+	MaxSizeMB int  // 5
+	Resize    bool // true: to MaxWidth and MaxHeight, keeping the proportions
+	MaxWidth  int  // pixels, 1024
+	MaxHeight int  // pixels, 1024
+}
+
+// AudioSettings bound recordings.
+type AudioSettings struct {
+	MaxSizeMB int    // 10
+	Language  string // a language code, or auto
+}
+
+// VideoSettings bound films.
+type VideoSettings struct {
+	MaxSizeMB   int           // 100
+	MaxDuration time.Duration // 300s
+}
+
+// DocumentSettings bound documents and say how their text is cut.
+type DocumentSettings struct {
+	MaxSizeMB int           // 20
+	ChunkSize int           // 1000
+	Overlap   int           // 100, below ChunkSize
+	Strategy  string        // adaptive
+	CacheTTL  time.Duration // 1h
 }
 
 // Overrides are settings of which only the non-nil ones apply.
@@ -78,6 +140,9 @@ type Model struct {
 	ID         string // "provider/model"
 	APIKey     string // placeholder that wins over LLM.APIKeys, or ""
 	Settings   Overrides
+	// Media is nil for text, embedding and streaming models. Only the part of
+	// the capability is the model's own.
+	Media *Media
 }
 
 // ModelUse is everything needed to call a model.
@@ -133,6 +198,29 @@ func (l *LLM) Use(own []Model, o Overrides) ModelUse {
 		u.APIKey = m.APIKey
 	}
 	return u
+}
+
+// For returns what is needed to use a capability other than text: the first
+// model that has it, in own, then in the formation; false when there is none.
+func (l *LLM) For(capability string, own []Model) (ModelUse, Media, bool) {
+	for _, list := range [][]Model{own, l.Models} {
+		for i := range list {
+			m := &list[i]
+			if m.Capability != capability {
+				continue
+			}
+			u := l.ByID(m.ID, l.Settings.With(m.Settings))
+			if m.APIKey != "" {
+				u.APIKey = m.APIKey
+			}
+			media := l.Media
+			if m.Media != nil {
+				media = *m.Media
+			}
+			return u, media, true
+		}
+	}
+	return ModelUse{}, l.Media, false
 }
 
 // ByID returns what is needed to call the model "provider/model", or an alias

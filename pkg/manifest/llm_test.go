@@ -32,7 +32,7 @@ func TestUse_MergesFormationAndAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := manifest.Settings{MaxTokens: 100, Timeout: 30 * time.Second, MaxRetries: 3, TemperatureGiven: true, MaxTokensGiven: true}
+	base := manifest.Settings{MaxTokens: 100, Timeout: 30 * time.Second, MaxRetries: 3, TemperatureGiven: true, MaxTokensGiven: true, Caching: f.LLM.Settings.Caching}
 	big := manifest.ModelUse{ID: "openai/big", APIKey: "${{ secrets.OWN }}", Settings: base}
 	tuned, overlord := big, big
 	tuned.Settings.Temperature, tuned.Settings.Timeout = 1.5, 2*time.Second

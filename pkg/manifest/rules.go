@@ -39,6 +39,17 @@ const (
 	RuleURL             RuleID = "value.url"
 	RuleConflict        RuleID = "value.conflict"
 	RuleRemoved         RuleID = "key.removed"
+	RuleMisplaced       RuleID = "key.misplaced"
+	RuleUnknownStrict   RuleID = "key.strict"
+	RulePath            RuleID = "value.path"
+	RuleGlob            RuleID = "value.glob"
+	RuleEnvName         RuleID = "value.env_name"
+	RuleTimezone        RuleID = "value.timezone"
+	RuleClock           RuleID = "value.clock"
+	RuleCron            RuleID = "value.cron"
+	RuleCurrency        RuleID = "value.currency"
+	RuleStore           RuleID = "value.store"
+	RuleSum             RuleID = "value.sum"
 	RulePlaceholder     RuleID = "placeholder.form"
 	RulePlaceholderType RuleID = "placeholder.type"
 )
@@ -68,6 +79,7 @@ const (
 	RuleSecretLiteral RuleID = "secret.literal"
 	RuleSecretPrompt  RuleID = "secret.prompt"
 	RuleSoulEmpty     RuleID = "soul.empty"
+	RuleDistillery    RuleID = "distillery.log"
 )
 
 // Rule is one rule with its meaning for people.
@@ -105,6 +117,17 @@ func Rules() []Rule {
 		{ID: RuleURL, Meaning: "an address is an absolute http or https URL"},
 		{ID: RuleConflict, Meaning: "one thing is set under one of its names"},
 		{ID: RuleRemoved, Meaning: "removed keys are not used"},
+		{ID: RuleMisplaced, Meaning: "a key stands where it has a meaning"},
+		{ID: RuleUnknownStrict, Meaning: "keys of retry_async, replanning, decay, compaction, pruning, index and lint are known"},
+		{ID: RulePath, Meaning: "a path stays inside the formation"},
+		{ID: RuleGlob, Meaning: "a glob is a name with * and ?"},
+		{ID: RuleEnvName, Meaning: "a variable's name has letters, digits and _"},
+		{ID: RuleTimezone, Meaning: "a time zone is named like Europe/Berlin"},
+		{ID: RuleClock, Meaning: "a time of day is like 09:00"},
+		{ID: RuleCron, Meaning: "a schedule is a cron expression or @hourly, @daily, @weekly, @startup"},
+		{ID: RuleCurrency, Meaning: "a currency is a code of three capitals"},
+		{ID: RuleStore, Meaning: "a database is PostgreSQL or SQLite"},
+		{ID: RuleSum, Meaning: "weights make 1 together"},
 		{ID: RulePlaceholder, Meaning: "a placeholder is ${{ secrets.NAME }}, ${{ env.NAME }} or ${{ user.credentials.NAME }}"},
 		{ID: RulePlaceholderType, Meaning: "placeholders stand in text values only"},
 		{ID: RuleSchema, Meaning: `schema is the text "1.0.0"`},
@@ -125,6 +148,7 @@ func Rules() []Rule {
 		{ID: RuleNoModel, Meaning: "every agent has a text model", Warns: true},
 		{ID: RuleSecretLiteral, Meaning: "keys are given as placeholders", Warns: true},
 		{ID: RuleSecretPrompt, Meaning: "secrets stay out of texts that a model reads", Warns: true},
+		{ID: RuleDistillery, Meaning: "a distillery has long-term memory to write to", Warns: true},
 		{ID: RuleSoulEmpty, Meaning: "a soul file has text", Warns: true},
 	}
 }

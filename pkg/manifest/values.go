@@ -7,14 +7,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// set stores v when there is one.
-func set[T any](dst, v *T) {
-	if v != nil {
-		*dst = *v
-	}
-}
+// The shapes of texts, for schemas.
+const (
+	durationPattern = `^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ms|s|m|h)?$`
+	noPlaceholder   = `^([^$]|\$[^{]|\$\{[^{])*\$?$`
+)
 
 // typeFault reports a value of the wrong type and says how to write the right
 // one.
@@ -47,127 +48,203 @@ func unquoted(n *node, want kind) string {
 	return ""
 }
 
-func (o *object) text(key string) *string {
+func (o *object) text(key string) read[string] {
+	r := read[string]{schema: o.note(key, "string")}
 	v := o.take(key)
 	if v == nil {
-		return nil
+		return r
 	}
 	if v.kind != kindText {
 		o.d.typeFault(v, o.key(key), kindText)
-		return nil
+		return r
 	}
-	return &v.text
+	r.v = &v.text
+	return r
 }
 
 // word reads a text that is written out, without placeholders.
-func (o *object) word(key string) *string {
-	s := o.text(key)
-	if s != nil && HasPlaceholder(*s) {
-		o.d.fault(o.n.get(key), o.key(key), RulePlaceholderType, "takes no placeholder; write the value out")
-		return nil
+func (o *object) word(key string) read[string] {
+	r := o.text(key)
+	if r.schema != nil {
+		r.schema.Pattern = noPlaceholder
 	}
-	return s
+	if r.v != nil && HasPlaceholder(*r.v) {
+		o.d.fault(o.n.get(key), o.key(key), RulePlaceholderType, "takes no placeholder; write the value out")
+		r.v = nil
+	}
+	return r
 }
 
-func (o *object) boolean(key string) *bool {
+// secret reads a text that should be a placeholder.
+func (o *object) secret(key string) read[string] {
+	r := o.text(key)
+	o.d.literal(o.take(key), o.key(key))
+	return r
+}
+
+func (o *object) boolean(key string) read[bool] {
+	r := read[bool]{schema: o.note(key, "boolean")}
 	v := o.take(key)
 	if v == nil {
-		return nil
+		return r
 	}
 	b, ok := v.value.(bool)
 	if !ok {
 		o.d.typeFault(v, o.key(key), kindBool)
-		return nil
+		return r
 	}
-	return &b
+	r.v = &b
+	return r
 }
 
-func (o *object) integer(key string, least, most int) *int {
+func (o *object) integer(key string, least, most int) read[int] {
+	r := read[int]{schema: o.note(key, "integer")}
+	bounds(r.schema, float64(least), float64(most))
 	v := o.take(key)
 	if v == nil {
-		return nil
+		return r
 	}
 	i, ok := v.value.(int64)
 	if !ok {
 		o.d.typeFault(v, o.key(key), kindInt)
-		return nil
+		return r
 	}
 	if i < int64(least) || i > int64(most) {
-		o.d.fault(v, o.key(key), RuleRange, "is %s; it goes from %d to %d", v.text, least, most)
-		return nil
+		o.d.rangeFault(v, o.key(key), float64(least), float64(most))
+		return r
 	}
 	n := int(i)
-	return &n
+	r.v = &n
+	return r
 }
 
-func (o *object) float(key string, least, most float64) *float64 {
+func (o *object) float(key string, least, most float64) read[float64] {
+	r := read[float64]{schema: o.note(key, "number")}
+	bounds(r.schema, least, most)
 	v := o.take(key)
 	if v == nil {
-		return nil
+		return r
 	}
-	var f float64
-	switch x := v.value.(type) {
-	case int64:
-		f = float64(x)
-	case float64:
-		f = x
-	default:
+	f, ok := v.float()
+	if !ok {
 		o.d.typeFault(v, o.key(key), kindFloat)
-		return nil
+		return r
 	}
 	if !(f >= least && f <= most) { // so that NaN is outside
-		o.d.fault(v, o.key(key), RuleRange, "is %s; it goes from %g to %g", v.text, least, most)
-		return nil
+		o.d.rangeFault(v, o.key(key), least, most)
+		return r
 	}
-	return &f
+	r.v = &f
+	return r
+}
+
+// float returns the number that n holds.
+func (n *node) float() (float64, bool) {
+	switch x := n.value.(type) {
+	case int64:
+		return float64(x), true
+	case float64:
+		return x, true
+	}
+	return 0, false
+}
+
+func (d *decoder) rangeFault(v *node, key string, least, most float64) {
+	if f, _ := v.float(); f < least && most >= unlimited {
+		d.fault(v, key, RuleRange, "is %s; it is at least %.16g", v.text, least)
+		return
+	}
+	d.fault(v, key, RuleRange, "is %s; it goes from %.16g to %.16g", v.text, least, most)
+}
+
+// bounds notes the range of a number.
+func bounds(s *jsonschema.Schema, least, most float64) {
+	if s == nil {
+		return
+	}
+	s.Minimum = &least
+	if most < unlimited {
+		s.Maximum = &most
+	}
 }
 
 // duration reads a duration, or a bare number of seconds, of at least least.
-func (o *object) duration(key string, least time.Duration) *time.Duration {
+func (o *object) duration(key string, least time.Duration) read[time.Duration] {
+	return o.span(key, time.Second, least)
+}
+
+// span reads a duration, or a bare number of units, of at least least.
+func (o *object) span(key string, unit, least time.Duration) read[time.Duration] {
+	r := read[time.Duration]{schema: o.note(key, "number", "string"), unit: unit}
+	if r.schema != nil {
+		bounds(r.schema, float64(least)/float64(unit), float64(maxDuration)/float64(unit))
+		r.schema.Pattern = durationPattern
+	}
 	v := o.take(key)
 	if v == nil {
-		return nil
+		return r
 	}
 	if v.kind == kindText && HasPlaceholder(v.text) || v.kind == kindBool || v.kind > kindText {
 		o.d.typeFault(v, o.key(key), kindFloat)
-		return nil
+		return r
 	}
-	length, err := ParseDuration(v.text)
+	length, err := parseSpan(v.text, unit)
 	if err != nil {
-		o.d.fault(v, o.key(key), RuleDuration, "%q is no duration; write it like 500ms, 90s, 15m, 2h or a number of seconds", shown(v, o.key(key)))
-		return nil
+		o.d.fault(v, o.key(key), RuleDuration, "%q is no duration; write it like 500ms, 90s, 15m, 2h or a number of %s", shown(v, o.key(key)), unitName(unit))
+		return r
 	}
 	if length < least {
 		o.d.fault(v, o.key(key), RuleRange, "is %s; it is at least %s", v.text, least)
-		return nil
+		return r
 	}
-	return &length
+	r.v = &length
+	return r
 }
 
 // enum reads one of words; a names what they are, with its article.
-func (o *object) enum(key, a string, words ...string) *string {
-	s := o.word(key)
-	if s == nil || slices.Contains(words, *s) {
-		return s
+func (o *object) enum(key, a string, words ...string) read[string] {
+	r := o.word(key)
+	if r.schema != nil {
+		r.schema.Pattern, r.schema.Enum = "", append(anySlice(words), nil)
 	}
-	v := o.n.get(key)
-	o.d.fault(v, o.key(key), RuleEnum, "%q is not %s (one of %s)", shown(v, o.key(key)), a, strings.Join(words, ", "))
-	o.d.faults[len(o.d.faults)-1].Suggestion = nearest(strings.ToLower(*s), words)
-	if slices.Contains(words, strings.ToLower(*s)) {
-		o.d.faults[len(o.d.faults)-1].Suggestion = strings.ToLower(*s)
+	if r.v == nil || slices.Contains(words, *r.v) {
+		return r
 	}
-	return nil
+	o.d.enumFault(o.n.get(key), o.key(key), a, words)
+	r.v = nil
+	return r
+}
+
+func (d *decoder) enumFault(v *node, key, a string, words []string) {
+	d.fault(v, key, RuleEnum, "%q is not %s (one of %s)", shown(v, key), a, strings.Join(words, ", "))
+	last := &d.faults[len(d.faults)-1]
+	last.Suggestion = nearest(strings.ToLower(v.text), words)
+	if slices.Contains(words, strings.ToLower(v.text)) {
+		last.Suggestion = strings.ToLower(v.text)
+	}
+}
+
+func anySlice(words []string) []any {
+	out := make([]any, len(words))
+	for i, w := range words {
+		out[i] = w
+	}
+	return out
 }
 
 // texts reads a list of texts.
-func (o *object) texts(key string) []string {
+func (o *object) texts(key string) read[[]string] {
+	r := read[[]string]{schema: o.note(key, "array")}
+	if r.schema != nil {
+		r.schema.Items = &jsonschema.Schema{Type: "string"}
+	}
 	v := o.take(key)
 	if v == nil {
-		return nil
+		return r
 	}
 	if v.kind != kindList {
 		o.d.typeFault(v, o.key(key), kindList)
-		return nil
+		return r
 	}
 	out := make([]string, 0, len(v.items))
 	for i, item := range v.items {
@@ -177,21 +254,54 @@ func (o *object) texts(key string) []string {
 		}
 		out = append(out, item.text)
 	}
-	return out
+	r.v = &out
+	return r
 }
 
-// textMap reads a block of texts and hands each to check first.
-func (o *object) textMap(key string, check func(name string, v *node, path string) bool) map[string]string {
-	b := o.block(key)
-	if b.n == nil {
-		return map[string]string{}
+// enums reads a list of words.
+func (o *object) enums(key, a string, words ...string) read[[]string] {
+	r := o.texts(key)
+	if r.schema != nil {
+		r.schema.Items.Enum = anySlice(words)
 	}
-	out := make(map[string]string, len(b.n.keys))
-	for _, e := range b.n.keys {
-		if s := b.text(e.key); s != nil && check(e.key, e.value, b.key(e.key)) {
-			out[e.key] = *s
+	if r.v == nil {
+		return r
+	}
+	for i, item := range o.n.get(key).items {
+		if item.kind == kindText && !slices.Contains(words, item.text) {
+			o.d.enumFault(item, fmt.Sprintf("%s[%d]", o.key(key), i), a, words)
 		}
 	}
+	return r
+}
+
+// each hands every key of the block below key to one, whose slot is its value.
+// While a schema is made, one is asked once, for what any such value may be.
+func (o *object) each(key string, one func(name string, s *slot)) {
+	b := o.block(key)
+	if b.schema != nil {
+		b.schema.AdditionalProperties = &jsonschema.Schema{}
+		one("", &slot{d: o.d, path: b.key("*"), schema: b.schema.AdditionalProperties})
+		return
+	}
+	if b.n == nil {
+		return
+	}
+	for _, e := range b.n.keys {
+		if e.value.kind != kindNull {
+			one(e.key, &slot{d: o.d, n: e.value, path: b.key(e.key)})
+		}
+	}
+}
+
+// textMap reads a block of texts and hands each to check first; nil takes all.
+func (o *object) textMap(key string, check func(name string, v *node, path string) bool) map[string]string {
+	out := map[string]string{}
+	o.each(key, func(name string, s *slot) {
+		if v := s.n; s.mustText() && (check == nil || check(name, v, s.path)) {
+			out[name] = v.text
+		}
+	})
 	return out
 }
 
