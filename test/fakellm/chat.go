@@ -1,6 +1,7 @@
 package fakellm
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,22 +10,38 @@ import (
 	"strings"
 )
 
-// query is what the server reads of a chat request.
-type query struct {
-	Model          string          `json:"model"`
-	Stream         bool            `json:"stream"`
-	StreamOptions  *streamOptions  `json:"stream_options"`
-	Messages       []message       `json:"messages"`
-	ResponseFormat *responseFormat `json:"response_format"`
+// dialect is a wire protocol: how calls are read and replies are written.
+type dialect interface {
+	// key returns the key that the caller shows.
+	key(r *http.Request) string
+	// read understands a call.
+	read(x *exchange) (*query, error)
+	// plain appends a reply in one piece.
+	plain(b []byte, x *exchange, q *query, reply *Reply) []byte
+	// stream writes the frames of a reply: an opening one, one for each delta,
+	// and the end.
+	stream(f *frameWriter, q *query, reply *Reply, chunks int)
+	// failure returns the body of an error.
+	failure(status int, message, code string) []byte
+	// midway appends an error as a frame of a stream that has begun.
+	midway(f *frameWriter, message, code string)
+}
 
+// query is what the server understood of a chat request.
+type query struct {
+	Model    string
+	Stream   bool
+	Messages []message
+
+	schema  json.RawMessage // of the JSON that is asked for
+	json    bool            // any JSON object is asked for
+	usage   bool            // the stream shall end with a usage frame
+	forced  string          // the tool that must be called, for protocols that ask for JSON so
+	parts   []string
 	user    string // the last user message
 	last    string // role of the last message
 	purpose string
 	size    int // bytes of the request
-}
-
-type streamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
 }
 
 type message struct {
@@ -32,17 +49,10 @@ type message struct {
 	Content json.RawMessage `json:"content"`
 }
 
-type responseFormat struct {
-	Type       string `json:"type"`
-	JSONSchema struct {
-		Name   string          `json:"name"`
-		Schema json.RawMessage `json:"schema"`
-	} `json:"json_schema"`
-}
-
 // exchange is one model call being answered.
 type exchange struct {
 	server *Server
+	talk   dialect
 	w      http.ResponseWriter
 	r      *http.Request
 	body   []byte
@@ -65,13 +75,14 @@ func (x *exchange) end() {
 	x.server.finish()
 }
 
-// chat answers /v1/chat/completions.
+// chat answers a call for a completion.
 func (s *Server) chat(x *exchange) error {
-	q, err := readQuery(x.body)
+	q, err := x.talk.read(x)
 	if err != nil {
 		return err
 	}
-	x.call.Model, x.call.Purpose, x.call.Stream, x.call.User = q.Model, q.purpose, q.Stream, q.user
+	q.complete(len(x.body))
+	x.call.Model, x.call.Purpose, x.call.Stream, x.call.User, x.call.Parts = q.Model, q.purpose, q.Stream, q.user, q.parts
 	x.begin()
 	reply, ok := s.match(q)
 	if !ok {
@@ -84,14 +95,9 @@ func (s *Server) chat(x *exchange) error {
 	return nil
 }
 
-func readQuery(body []byte) (*query, error) {
-	q := &query{purpose: "agent", size: len(body)}
-	if err := json.Unmarshal(body, q); err != nil {
-		return nil, fmt.Errorf("we could not parse the JSON body of your request: %w", err)
-	}
-	if q.Model == "" || len(q.Messages) == 0 {
-		return nil, fmt.Errorf("you must provide a model and messages")
-	}
+// complete derives what rules match on.
+func (q *query) complete(size int) {
+	q.size = size
 	for _, m := range slices.Backward(q.Messages) {
 		if m.Role == "user" {
 			q.user = m.text()
@@ -99,10 +105,33 @@ func readQuery(body []byte) (*query, error) {
 		}
 	}
 	q.last = q.Messages[len(q.Messages)-1].Role
-	if q.ResponseFormat != nil && q.ResponseFormat.Type == "json_schema" {
-		q.purpose = q.ResponseFormat.JSONSchema.Name
+	if q.purpose == "" {
+		q.purpose = "agent"
 	}
-	return q, nil
+}
+
+// title names a schema: the purpose of a call in the protocols that have no
+// other place for it.
+func title(schema json.RawMessage) string {
+	var s struct {
+		Title string `json:"title"`
+	}
+	_ = json.Unmarshal(schema, &s)
+	return s.Title
+}
+
+// decodedSize is the number of bytes behind base64.
+func decodedSize(data string) (int, error) {
+	raw, err := base64.StdEncoding.DecodeString(data)
+	if err == nil && len(raw) == 0 {
+		err = fmt.Errorf("it is empty")
+	}
+	return len(raw), err
+}
+
+// describePart is how a part of a message is recorded, whatever the protocol.
+func describePart(kind, mediaType string, size int) string {
+	return fmt.Sprintf("%s %s %d", kind, mediaType, size)
 }
 
 // text returns the content, be it a string or a list of parts.
@@ -126,8 +155,10 @@ func (m message) text() string {
 // JSON, else words that show what was asked.
 func defaultText(q *query) string {
 	switch {
-	case q.purpose != "agent":
+	case q.schema != nil:
 		return choose(q)
+	case q.json:
+		return `{"answer":"scripted"}`
 	case q.last == "tool":
 		return "The tool answered: " + q.Messages[len(q.Messages)-1].text()
 	default:

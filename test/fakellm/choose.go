@@ -20,7 +20,7 @@ type schema struct {
 // routing to the agent with the best description works without a rule.
 func choose(q *query) string {
 	var s schema
-	_ = json.Unmarshal(q.ResponseFormat.JSONSchema.Schema, &s)
+	_ = json.Unmarshal(q.schema, &s)
 	out, err := json.Marshal(fill(&s, q))
 	if err != nil {
 		return "{}"

@@ -36,20 +36,27 @@ func (s *Server) embeddings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.call.Model, x.call.Purpose, x.call.User = q.Model, "embedding", strings.Join(inputs, "\n")
-	x.begin()
-	asked := query{Model: q.Model, purpose: "embedding", user: x.call.User, last: "user"}
-	if reply, ok := s.match(&asked); ok {
-		if reply.Status != 0 || reply.Reset || reply.Stall || reply.Body != "" {
-			x.send(&asked, &reply)
-			return nil
-		}
-		if !x.pass(reply.Gate) || !x.pause(reply.delay()) {
-			return nil
-		}
+	if s.embedding(x, q.Model, inputs) {
+		writeJSON(x.w, http.StatusOK, q.answer(inputs))
 	}
-	writeJSON(x.w, http.StatusOK, q.answer(inputs))
 	return nil
+}
+
+// embedding records a call for vectors and plays the rule that matches it;
+// false when that was the reply.
+func (s *Server) embedding(x *exchange, model string, inputs []string) bool {
+	x.call.Model, x.call.Purpose, x.call.User = model, "embedding", strings.Join(inputs, "\n")
+	x.begin()
+	asked := query{Model: model, purpose: "embedding", user: x.call.User, last: "user"}
+	reply, ok := s.match(&asked)
+	if !ok {
+		return true
+	}
+	if reply.Status != 0 || reply.Reset || reply.Stall || reply.Body != "" {
+		x.send(&asked, &reply)
+		return false
+	}
+	return x.pass(reply.Gate) && x.pause(reply.delay())
 }
 
 func (q *embedQuery) inputs() ([]string, error) {

@@ -1,6 +1,8 @@
-// Package fakellm is a scripted model server at the wire: it speaks the chat
-// completions and embeddings of OpenAI-compatible servers, answers from rules,
-// and keeps a record of what it was asked. Tests run it in process or as the
+// Package fakellm is a scripted model server at the wire: it speaks the
+// protocols of OpenAI (and of the servers compatible with it), Anthropic,
+// Google and Ollama, answers from one set of rules whatever the protocol, and
+// keeps a record of what it was asked. It is strict where the vendors are, so
+// that a request of the wrong shape fails a test and not a user. Tests run it in process or as the
 // program test/fakellm/cmd/fakellm; benchmarks compare against it, so a plain
 // call is cheap. It imports nothing of the product.
 package fakellm
@@ -12,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +22,8 @@ import (
 
 // Options are the habits of a Server.
 type Options struct {
-	// Key is the bearer key that callers must show; "" accepts any.
+	// Key is the key that callers must show, each protocol in its own header;
+	// "" accepts any.
 	Key string
 	// Record is how many of the last calls are kept with their bodies; 0 means
 	// 1000, a negative number keeps none. Calls are always counted.
@@ -120,40 +124,53 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
+// Root is the address of a started Server without the path of OpenAI's protocol.
+func (s *Server) Root() string { return strings.TrimSuffix(s.url, "/v1") }
+
 // ServeHTTP answers model calls and the control paths under /_fake/.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/v1/chat/completions":
-		s.serveModel(w, r, s.chat)
-	case "/v1/embeddings":
-		s.serveModel(w, r, s.embeddings)
-	case "/v1/models":
+	path := r.URL.Path
+	switch {
+	case path == "/v1/chat/completions":
+		s.serveModel(w, r, openAI{}, s.chat)
+	case path == "/v1/embeddings":
+		s.serveModel(w, r, openAI{}, s.embeddings)
+	case path == "/v1/messages":
+		s.serveModel(w, r, anthropic{}, s.chat)
+	case strings.HasSuffix(path, ":generateContent"), strings.HasSuffix(path, ":streamGenerateContent"):
+		s.serveModel(w, r, google{}, s.chat)
+	case strings.HasSuffix(path, ":batchEmbedContents"):
+		s.serveModel(w, r, google{}, s.batchEmbed)
+	case path == "/v1/models":
 		writeJSON(w, http.StatusOK, []byte(`{"object":"list","data":[{"id":"fake","object":"model","created":0,"owned_by":"fakellm"}]}`))
+	case path == "/api/tags":
+		writeJSON(w, http.StatusOK, []byte(`{"models":[{"name":"fake:latest","model":"fake:latest","size":1},{"name":"small:1b","model":"small:1b","size":1}]}`))
 	default:
 		s.control(w, r)
 	}
 }
 
 // serveModel checks the key, reads the body and keeps count around answer.
-func (s *Server) serveModel(w http.ResponseWriter, r *http.Request, answer func(*exchange) error) {
+func (s *Server) serveModel(w http.ResponseWriter, r *http.Request, talk dialect, answer func(*exchange) error) {
+	refuse := func(status int, message, code string) { writeJSON(w, status, talk.failure(status, message, code)) }
 	if r.Method != http.MethodPost {
-		writeError(w, http.StatusMethodNotAllowed, "use POST", "")
+		refuse(http.StatusMethodNotAllowed, "use POST", "")
 		return
 	}
 	body, err := readBody(r)
 	if err != nil {
-		writeError(w, http.StatusRequestEntityTooLarge, err.Error(), "")
+		refuse(http.StatusRequestEntityTooLarge, err.Error(), "")
 		return
 	}
-	x := &exchange{server: s, w: w, r: r, body: body}
-	x.call = Call{Path: r.URL.Path, Authorization: r.Header.Get("Authorization"), body: body}
+	x := &exchange{server: s, talk: talk, w: w, r: r, body: body}
+	x.call = Call{Path: r.URL.Path, Authorization: r.Header.Get("Authorization"), Version: r.Header.Get("Anthropic-Version"), body: body}
 	defer x.end()
-	if s.opts.Key != "" && x.call.Authorization != "Bearer "+s.opts.Key {
-		writeError(w, http.StatusUnauthorized, "Incorrect API key provided: "+x.call.Authorization, "invalid_api_key")
+	if key := talk.key(r); s.opts.Key != "" && key != s.opts.Key {
+		refuse(http.StatusUnauthorized, "Incorrect API key provided: "+key, "invalid_api_key")
 		return
 	}
 	if err := answer(x); err != nil {
-		writeError(w, http.StatusBadRequest, err.Error(), "invalid_request")
+		refuse(http.StatusBadRequest, err.Error(), "invalid_request")
 	}
 }
 
@@ -168,8 +185,5 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 
 // writeError answers in the shape of OpenAI's errors.
 func writeError(w http.ResponseWriter, status int, message, code string) {
-	b := append([]byte(`{"error":{"message":`), quote(message)...)
-	b = append(b, `,"type":"fake_error","param":null,"code":`...)
-	b = append(b, quote(code)...)
-	writeJSON(w, status, append(b, "}}"...))
+	writeJSON(w, status, openAIError(message, code))
 }

@@ -10,11 +10,15 @@ import (
 type Call struct {
 	Path          string `json:"path"`
 	Authorization string `json:"authorization,omitempty"`
-	Model         string `json:"model"`
-	Purpose       string `json:"purpose,omitempty"`
-	Stream        bool   `json:"stream"`
+	// Version is the protocol version that the caller names, if any.
+	Version string `json:"version,omitempty"`
+	Model   string `json:"model"`
+	Purpose string `json:"purpose,omitempty"`
+	Stream  bool   `json:"stream"`
 	// User is the last user message.
 	User string `json:"user"`
+	// Parts are the media of all messages as "kind media/type bytes".
+	Parts []string `json:"parts,omitempty"`
 	// Body is the request as it came.
 	Body string `json:"body,omitempty"`
 

@@ -54,7 +54,7 @@ func (x *exchange) fail(reply *Reply) {
 	if message == "" {
 		message = "scripted error"
 	}
-	writeError(x.w, reply.Status, message, reply.Code)
+	writeJSON(x.w, reply.Status, x.talk.failure(reply.Status, message, reply.Code))
 }
 
 // pass waits at a gate; false means that the caller left.
@@ -106,31 +106,7 @@ func (x *exchange) plain(q *query, reply *Reply) {
 		return
 	}
 	p := x.server.buffer()
-	b := x.head((*p)[:0], "chat.completion", q.Model)
-	b = append(b, `"message":{"role":"assistant","content":`...)
-	if reply.Text == "" && len(reply.Calls) > 0 {
-		b = append(b, "null"...)
-	} else {
-		b = appendQuoted(b, reply.Text)
-	}
-	if len(reply.Calls) > 0 {
-		b = append(b, `,"tool_calls":[`...)
-		for i, c := range reply.Calls {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendToolCall(b, c, i, c.Args)
-			b = append(b, '}', '}')
-		}
-		b = append(b, ']')
-	}
-	b = append(b, `,"refusal":null},"logprobs":null,"finish_reason":"`...)
-	b = append(b, finish(reply)...)
-	b = append(b, `"}]`...)
-	if !reply.NoUsage {
-		b = appendUsage(b, q, reply)
-	}
-	b = append(b, '}')
+	b := x.talk.plain((*p)[:0], x, q, reply)
 	x.cutBody(b, reply)
 	*p = b
 	x.server.buffers.Put(p)
@@ -138,6 +114,9 @@ func (x *exchange) plain(q *query, reply *Reply) {
 
 // cutBody writes a plain body, or its first part when the reply is cut.
 func (x *exchange) cutBody(b []byte, reply *Reply) {
+	if reply.CutRune {
+		reply.CutBytes = insideRune(b)
+	}
 	if reply.CutBytes <= 0 && !reply.Cut {
 		writeJSON(x.w, http.StatusOK, b)
 		return
@@ -150,17 +129,6 @@ func (x *exchange) cutBody(b []byte, reply *Reply) {
 	panic(http.ErrAbortHandler)
 }
 
-// head begins a completion object up to its choice.
-func (x *exchange) head(b []byte, object, model string) []byte {
-	b = append(b, `{"id":"chatcmpl-fake-`...)
-	b = strconv.AppendInt(b, x.id(), 10)
-	b = append(b, `","object":"`...)
-	b = append(b, object...)
-	b = append(b, `","created":1700000000,"model":`...)
-	b = appendQuoted(b, model)
-	return append(b, `,"system_fingerprint":"fp_fake","choices":[{"index":0,`...)
-}
-
 // id is the number of this call's reply; all frames of a stream carry the same.
 func (x *exchange) id() int64 {
 	if x.serial == 0 {
@@ -169,35 +137,21 @@ func (x *exchange) id() int64 {
 	return x.serial
 }
 
-// appendToolCall leaves the function object and the call open.
-func appendToolCall(b []byte, c ToolCall, i int, args string) []byte {
-	id := c.ID
-	if id == "" {
-		id = "call_fake_" + strconv.Itoa(i)
+// callID is the id of the i-th tool call.
+func callID(c ToolCall, i int) string {
+	if c.ID == "" {
+		return "call_fake_" + strconv.Itoa(i)
 	}
-	b = append(b, `{"index":`...)
-	b = strconv.AppendInt(b, int64(i), 10)
-	b = append(b, `,"id":`...)
-	b = appendQuoted(b, id)
-	b = append(b, `,"type":"function","function":{"name":`...)
-	b = appendQuoted(b, c.Name)
-	b = append(b, `,"arguments":`...)
-	return appendQuoted(b, args)
+	return c.ID
 }
 
-// appendUsage counts four bytes as a token.
-func appendUsage(b []byte, q *query, reply *Reply) []byte {
-	prompt, completion := q.size/4+1, len(reply.Text)/4+1
+// tokens counts four bytes as a token.
+func tokens(q *query, reply *Reply) (prompt, completion int) {
+	prompt, completion = q.size/4+1+reply.CachedTokens, len(reply.Text)/4+1
 	for _, c := range reply.Calls {
 		completion += (len(c.Name)+len(c.Args))/4 + 1
 	}
-	b = append(b, `,"usage":{"prompt_tokens":`...)
-	b = strconv.AppendInt(b, int64(prompt), 10)
-	b = append(b, `,"completion_tokens":`...)
-	b = strconv.AppendInt(b, int64(completion), 10)
-	b = append(b, `,"total_tokens":`...)
-	b = strconv.AppendInt(b, int64(prompt+completion), 10)
-	return append(b, `,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}`...)
+	return prompt, completion
 }
 
 func finish(reply *Reply) string {
@@ -209,6 +163,17 @@ func finish(reply *Reply) string {
 	default:
 		return "stop"
 	}
+}
+
+// insideRune returns a position inside the first rune that has more than one
+// byte, 0 when there is none.
+func insideRune(b []byte) int {
+	for i, c := range b {
+		if c >= utf8.RuneSelf {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 func quote(s string) []byte { return appendQuoted(nil, s) }

@@ -31,7 +31,8 @@ type Rule struct {
 }
 
 // Reply is what a rule makes the server do. The zero Reply is the default
-// answer of the server.
+// answer of the server. Frames are counted alike in all protocols: one that
+// opens the answer, one for each delta, then the end.
 type Reply struct {
 	Text  string     `json:"text,omitempty"`
 	Calls []ToolCall `json:"calls,omitempty"`
@@ -50,6 +51,7 @@ type Reply struct {
 	Code    string            `json:"code,omitempty"`
 	// Body replaces the body of a reply, Frames the data of each streamed
 	// frame (without "[DONE]", which is sent after them unless NoDone is set).
+	// All three are words of one protocol.
 	Body   string   `json:"body,omitempty"`
 	Frames []string `json:"frames,omitempty"`
 	// RawStream replaces the whole body of a streamed reply, frames and all.
@@ -61,9 +63,21 @@ type Reply struct {
 	GateAfter int    `json:"gate_after,omitempty"`
 	// CutAfter drops the connection when that many frames are out (0 with Cut
 	// set: right after the headers); CutBytes when that many bytes are out.
+	// CutRune drops it inside the first rune of more than one byte.
 	Cut      bool `json:"cut,omitempty"`
 	CutAfter int  `json:"cut_after,omitempty"`
 	CutBytes int  `json:"cut_bytes,omitempty"`
+	CutRune  bool `json:"cut_rune,omitempty"`
+	// EndAfter ends a stream in good order when that many frames are out,
+	// though the answer is not whole; GarbageAfter goes on with a frame that is
+	// no JSON, FailAfter with an error of Message and Code.
+	EndAfter     int `json:"end_after,omitempty"`
+	GarbageAfter int `json:"garbage_after,omitempty"`
+	FailAfter    int `json:"fail_after,omitempty"`
+	// Empty replies without a single choice, candidate or block.
+	Empty bool `json:"empty,omitempty"`
+	// CachedTokens of the prompt are said to come from the provider's cache.
+	CachedTokens int `json:"cached_tokens,omitempty"`
 	// Stall says nothing more until the caller leaves: at once, or after
 	// StallAfter frames.
 	Stall      bool `json:"stall,omitempty"`

@@ -2,7 +2,6 @@ package fakellm
 
 import (
 	"net/http"
-	"strconv"
 	"unicode/utf8"
 )
 
@@ -26,7 +25,7 @@ func (x *exchange) stream(q *query, reply *Reply) {
 
 // halting tells whether something happens between two frames.
 func (r *Reply) halting() bool {
-	return r.ChunkDelayMS > 0 || r.Cut || r.CutAfter > 0 || r.CutBytes > 0 || r.Stall || r.StallAfter > 0 || r.GateAfter > 0
+	return r.ChunkDelayMS > 0 || r.Cut || r.CutAfter > 0 || r.CutBytes > 0 || r.CutRune || r.Stall || r.StallAfter > 0 || r.GateAfter > 0
 }
 
 // pieces writes b in n parts, whatever they cut.
@@ -86,18 +85,48 @@ func (x *exchange) frames(b []byte, q *query, reply *Reply) ([]byte, []int) {
 		return f.b, f.ends
 	case len(reply.Frames) > 0:
 		for _, data := range reply.Frames {
-			f.b = append(f.b, "data: "...)
-			f.b = append(f.b, data...)
-			f.close()
+			f.data(data)
+		}
+		if !reply.NoDone {
+			f.data("[DONE]")
 		}
 	default:
-		f.completion(q, reply, x.server.opts.Chunks)
+		chunks := x.server.opts.Chunks
+		if reply.Chunks > 0 {
+			chunks = reply.Chunks
+		}
+		x.talk.stream(&f, q, reply, chunks)
 	}
-	if !reply.NoDone {
-		f.b = append(f.b, "data: [DONE]"...)
-		f.close()
-	}
+	f.spoil(reply)
 	return f.b, f.ends
+}
+
+// spoil puts the scripted faults into the frames.
+func (f *frameWriter) spoil(reply *Reply) {
+	switch {
+	case reply.EndAfter > 0:
+		f.keep(reply.EndAfter)
+	case reply.GarbageAfter > 0:
+		f.keep(reply.GarbageAfter)
+		f.data("{nonsense")
+	case reply.FailAfter > 0:
+		f.keep(reply.FailAfter)
+		f.x.talk.midway(f, reply.Message, reply.Code)
+	case reply.CutRune:
+		reply.CutBytes = insideRune(f.b)
+	}
+}
+
+// keep forgets all frames but the first n.
+func (f *frameWriter) keep(n int) {
+	f.ends = f.ends[:min(n, len(f.ends))]
+	f.b = f.b[:f.ends[len(f.ends)-1]]
+}
+
+// data writes a frame of data.
+func (f *frameWriter) data(data string) {
+	f.b = append(append(f.b, "data: "...), data...)
+	f.close()
 }
 
 type frameWriter struct {
@@ -110,62 +139,6 @@ type frameWriter struct {
 func (f *frameWriter) close() {
 	f.b = append(f.b, "\n\n"...)
 	f.ends = append(f.ends, len(f.b))
-}
-
-// delta writes one frame around a delta object made by body.
-func (f *frameWriter) delta(finish string, body func(b []byte) []byte) {
-	f.b = f.x.head(append(f.b, "data: "...), "chat.completion.chunk", f.model)
-	f.b = append(f.b, `"delta":{`...)
-	f.b = body(f.b)
-	f.b = append(f.b, `},"logprobs":null,"finish_reason":`...)
-	if finish == "" {
-		f.b = append(f.b, "null}]}"...)
-	} else {
-		f.b = appendQuoted(f.b, finish)
-		f.b = append(f.b, "}]}"...)
-	}
-	f.close()
-}
-
-// completion writes role, text, tool calls, finish and usage frames.
-func (f *frameWriter) completion(q *query, reply *Reply, chunks int) {
-	if reply.Chunks > 0 {
-		chunks = reply.Chunks
-	}
-	f.delta("", func(b []byte) []byte { return append(b, `"role":"assistant","content":""`...) })
-	for _, piece := range split(reply.Text, chunks) {
-		f.delta("", func(b []byte) []byte { return appendQuoted(append(b, `"content":`...), piece) })
-	}
-	for i, c := range reply.Calls {
-		f.toolCall(c, i, chunks)
-	}
-	f.delta(finish(reply), func(b []byte) []byte { return b })
-	if !reply.NoUsage && q.StreamOptions != nil && q.StreamOptions.IncludeUsage {
-		f.b = append(f.b, `data: {"id":"chatcmpl-fake-`...)
-		f.b = strconv.AppendInt(f.b, f.x.id(), 10)
-		f.b = append(f.b, `","object":"chat.completion.chunk","created":1700000000,"model":`...)
-		f.b = appendQuoted(f.b, f.model)
-		f.b = append(f.b, `,"choices":[]`...)
-		f.b = append(appendUsage(f.b, q, reply), '}')
-		f.close()
-	}
-}
-
-// toolCall writes a call: its name first, then its arguments in pieces.
-func (f *frameWriter) toolCall(c ToolCall, i, chunks int) {
-	f.delta("", func(b []byte) []byte {
-		b = appendToolCall(append(b, `"tool_calls":[`...), c, i, "")
-		return append(b, "}}]"...)
-	})
-	for _, piece := range split(c.Args, chunks) {
-		f.delta("", func(b []byte) []byte {
-			b = append(b, `"tool_calls":[{"index":`...)
-			b = strconv.AppendInt(b, int64(i), 10)
-			b = append(b, `,"function":{"arguments":`...)
-			b = appendQuoted(b, piece)
-			return append(b, "}}]"...)
-		})
-	}
 }
 
 // split cuts text into at most n pieces of about the same size, at rune borders.

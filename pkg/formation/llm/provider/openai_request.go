@@ -2,8 +2,10 @@ package provider
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/agentformation/service/pkg/formation/chat"
@@ -17,11 +19,11 @@ func encodeRequest(req llm.Request, q quirks) []byte {
 	b := make([]byte, 0, sizeOf(req))
 	b = appendString(append(b, `{"model":`...), req.Model)
 	b = append(b, `,"messages":[`...)
-	for i := range req.Messages {
+	for i, m := range withHint(req, openAIHint(req, q)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendMessage(b, &req.Messages[i])
+		b = appendMessage(b, &m)
 	}
 	b = append(b, ']')
 	b = appendTools(b, req.Tools)
@@ -41,6 +43,9 @@ func sizeOf(req llm.Request) int {
 	n := 256 + len(req.Schema)
 	for i := range req.Messages {
 		n += 48 + len(req.Messages[i].Content) + len(req.Messages[i].Content)/16
+		for _, p := range req.Messages[i].Parts {
+			n += 96 + len(p.Name) + base64.StdEncoding.EncodedLen(len(p.Data))
+		}
 		for _, c := range req.Messages[i].Calls {
 			n += 96 + len(c.Name) + len(c.Args) + len(c.Args)/8
 		}
@@ -57,9 +62,12 @@ func appendMessage(b []byte, m *chat.Message) []byte {
 		b = appendString(append(b, `,"tool_call_id":`...), m.CallID)
 	}
 	b = append(b, `,"content":`...)
-	if m.Content == "" && len(m.Calls) > 0 {
+	switch {
+	case m.Content == "" && len(m.Calls) > 0:
 		b = append(b, "null"...)
-	} else {
+	case len(m.Parts) > 0:
+		b = appendParts(b, m)
+	default:
 		b = appendString(b, m.Content)
 	}
 	if len(m.Calls) > 0 {
@@ -80,6 +88,85 @@ func appendMessage(b []byte, m *chat.Message) []byte {
 		b = append(b, ']')
 	}
 	return append(b, '}')
+}
+
+// appendParts appends the text and the media of a message.
+func appendParts(b []byte, m *chat.Message) []byte {
+	b = append(b, '[')
+	if m.Content != "" {
+		b = append(appendString(append(b, `{"type":"text","text":`...), m.Content), "},"...)
+	}
+	for i, p := range m.Parts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendPart(b, p)
+	}
+	return append(b, ']')
+}
+
+func appendPart(b []byte, p chat.Part) []byte {
+	switch p.Kind {
+	case chat.Audio:
+		b = append(b, `{"type":"input_audio","input_audio":{"data":"`...)
+		b = base64.StdEncoding.AppendEncode(b, p.Data)
+		b = appendString(append(b, `","format":`...), audioFormat(p.MediaType))
+		return append(b, "}}"...)
+	case chat.Document:
+		name := p.Name
+		if name == "" {
+			name = "document"
+		}
+		b = appendString(append(b, `{"type":"file","file":{"filename":`...), name)
+		b = appendDataURL(append(b, `,"file_data":`...), p)
+		return append(b, "}}"...)
+	case chat.Video: // not OpenAI's, but of servers that speak its protocol
+		return append(appendDataURL(append(b, `{"type":"video_url","video_url":{"url":`...), p), "}}"...)
+	default:
+		return append(appendDataURL(append(b, `{"type":"image_url","image_url":{"url":`...), p), "}}"...)
+	}
+}
+
+func appendDataURL(b []byte, p chat.Part) []byte {
+	b = appendString(b, "data:"+p.MediaType+";base64,")
+	b = base64.StdEncoding.AppendEncode(b[:len(b)-1], p.Data)
+	return append(b, '"')
+}
+
+// audioFormat is the protocol's short name of a media type.
+func audioFormat(mediaType string) string {
+	_, format, _ := strings.Cut(mediaType, "/")
+	switch format = strings.TrimPrefix(format, "x-"); format {
+	case "mpeg", "mpga":
+		return "mp3"
+	case "wave", "vnd.wave":
+		return "wav"
+	default:
+		return format
+	}
+}
+
+// openAIHint is what has to be said in words because response_format does not:
+// the shape that a server takes no schema for, and the word JSON itself,
+// without which OpenAI refuses the plain JSON mode.
+func openAIHint(req llm.Request, q quirks) string {
+	switch {
+	case len(req.Schema) > 0 && q.format == jsonSchema, len(req.Schema) == 0 && !req.JSON:
+		return ""
+	case len(req.Schema) == 0 && q.format != noFormat && mentionsJSON(req.Messages):
+		return ""
+	default:
+		return jsonHint(req)
+	}
+}
+
+func mentionsJSON(messages []chat.Message) bool {
+	for i := range messages {
+		if strings.Contains(strings.ToLower(messages[i].Content), "json") {
+			return true
+		}
+	}
+	return false
 }
 
 func appendTools(b []byte, tools []chat.ToolSpec) []byte {
@@ -126,9 +213,9 @@ func appendSettings(b []byte, s llm.Settings, q quirks) []byte {
 // server can.
 func appendFormat(b []byte, req llm.Request, q quirks) []byte {
 	switch {
-	case len(req.Schema) == 0 || q.format == noFormat:
+	case len(req.Schema) == 0 && !req.JSON || q.format == noFormat:
 		return b
-	case q.format == jsonObject:
+	case len(req.Schema) == 0 || q.format == jsonObject:
 		return append(b, `,"response_format":{"type":"json_object"}`...)
 	}
 	name := req.SchemaName

@@ -461,7 +461,7 @@ func FuzzReply_SurvivesAnyServer(f *testing.F) {
 	f.Add("data: {\"error\":{\"message\":\"x\"}}\n\n")
 	f.Add("data: {\"usage\":{\"prompt_tokens\":1e99}}\n\n")
 	f.Fuzz(func(t *testing.T, body string) {
-		o := &openAI{name: "local"}
+		o := &openAI{wire: wire{peer: peer{name: "local"}}}
 		dones := 0
 		r := newReply("m", func(c llm.Chunk, err error) bool {
 			if err != nil || !json.Valid(mustQuote(c.Text)) {

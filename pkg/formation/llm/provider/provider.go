@@ -10,6 +10,7 @@ import "github.com/agentformation/service/pkg/formation/llm"
 func All() map[string]llm.Provider {
 	return map[string]llm.Provider{
 		"openai": NewOpenAI,
+		"ollama": NewOllama,
 		"demo":   NewDemo,
 	}
 }

@@ -19,40 +19,64 @@ import (
 const (
 	maxErrorBody = 64 << 10 // bytes read of an error's body
 	maxDetail    = 300      // bytes shown of a provider's message
+
+	refusedDetail = "connection refused"
 )
 
-// failure classifies a call that did not begin to answer. The SDK's own error
-// is not used beyond its cause: it loses the status when a body is not in
-// OpenAI's shape, as those of proxies are not. The second result is what the
-// provider said, whole and for no other eyes.
-func (o *openAI) failure(res *http.Response, err error) (*llm.CallError, string) {
+// peer is the other side of an adapter: what its errors name and hide.
+type peer struct {
+	name string // in llm.endpoints and llm.api_keys
+	key  string
+}
+
+// failure classifies a call that did not begin to answer; a nil res is one that
+// got no reply. The SDKs' own errors are not used beyond their cause: they lose
+// the status when a body is not in their shape, as those of proxies are not.
+// The second result is what the provider said, whole and for no other eyes.
+func (p *peer) failure(res *http.Response, err error) (*llm.CallError, said) {
 	if res == nil {
-		return &llm.CallError{Reason: llm.Broken, Detail: connectionDetail(err), Cause: err}, ""
+		return p.unreached(err), said{}
 	}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
 	_ = res.Body.Close()
-	said := readError(body)
+	e := readError(body)
+	return p.refusal(refusal{status: res.StatusCode, header: res.Header, said: e, cause: err}), e
+}
+
+func (p *peer) unreached(err error) *llm.CallError {
+	return &llm.CallError{Reason: llm.Broken, Detail: connectionDetail(err), Cause: err}
+}
+
+// refusal is a reply that is no completion.
+type refusal struct {
+	status int
+	header http.Header
+	said   said
+	cause  error
+}
+
+func (p *peer) refusal(r refusal) *llm.CallError {
 	failed := &llm.CallError{
-		Reason:     reasonOf(res.StatusCode, said),
-		Status:     res.StatusCode,
-		RetryAfter: retryAfter(res.Header, time.Now()),
-		Detail:     said.message,
-		Cause:      err,
+		Reason:     reasonOf(r.status, r.said),
+		Status:     r.status,
+		RetryAfter: retryAfter(r.header, time.Now()),
+		Detail:     r.said.message,
+		Cause:      r.cause,
 	}
-	if res.StatusCode == http.StatusUnauthorized {
+	if r.status == http.StatusUnauthorized {
 		failed.Detail = "" // it often quotes a part of the key
 	}
-	if res.StatusCode < http.StatusBadRequest {
-		failed.Detail = "the endpoint does not answer like a model; check llm.endpoints." + o.name
+	if r.status < http.StatusBadRequest {
+		failed.Detail = "the endpoint does not answer like a model; check llm.endpoints." + p.name
 	}
-	o.scrub(failed)
-	return failed, said.code + " " + said.param + " " + said.message
+	p.scrub(failed)
+	return failed
 }
 
 // scrub shortens the provider's words to one line without the key.
-func (o *openAI) scrub(failed *llm.CallError) {
-	if o.key != "" {
-		failed.Detail = strings.ReplaceAll(failed.Detail, o.key, "***")
+func (p *peer) scrub(failed *llm.CallError) {
+	if p.key != "" {
+		failed.Detail = strings.ReplaceAll(failed.Detail, p.key, "***")
 	}
 	failed.Detail = strings.Join(strings.Fields(strings.ToValidUTF8(failed.Detail, "\ufffd")), " ")
 	if len(failed.Detail) > maxDetail {
@@ -64,9 +88,9 @@ func (o *openAI) scrub(failed *llm.CallError) {
 	}
 }
 
-func (o *openAI) scrubbed(err error) error {
+func (p *peer) scrubbed(err error) error {
 	if failed, ok := errors.AsType[*llm.CallError](err); ok {
-		o.scrub(failed)
+		p.scrub(failed)
 	}
 	return err
 }
@@ -79,30 +103,37 @@ type said struct {
 	param   string
 }
 
-// readError reads the error objects of OpenAI and of the servers and proxies
-// that have their own: {"error":{…}}, {"error":"…"}, {"message":"…"}, {"detail":…}.
+// all is everything that was said, to be searched for a field's name.
+func (e said) all() string { return e.code + " " + e.param + " " + e.message }
+
+// readError reads the error objects of the vendors and of the servers and
+// proxies that have their own: {"error":{…}}, {"error":"…"}, {"message":"…"},
+// {"detail":…}. What an inner object says wins.
 func readError(body []byte) said {
-	var e said
+	var outer, inner said
 	s := scanner{b: body}
 	s.object(func(key []byte) {
 		switch string(key) {
 		case "error":
 			if s.peek() == '"' {
-				e.message = s.text()
+				inner.message = s.text()
 			} else {
-				s.object(func(key []byte) { e.field(&s, key) })
+				s.object(func(key []byte) { inner.field(&s, key) })
 			}
 		case "detail":
 			if s.peek() == '"' {
-				e.message = s.text()
+				outer.message = s.text()
 			} else {
-				e.message = string(s.raw())
+				outer.message = string(s.raw())
 			}
 		default:
-			e.field(&s, key)
+			outer.field(&s, key)
 		}
 	})
-	return e
+	if inner != (said{}) {
+		return inner
+	}
+	return outer
 }
 
 func (e *said) field(s *scanner, key []byte) {
@@ -111,7 +142,7 @@ func (e *said) field(s *scanner, key []byte) {
 		e.message = s.text()
 	case "code":
 		e.code = s.text()
-	case "type":
+	case "type", "status": // of OpenAI and Anthropic, of Google
 		e.kind = s.text()
 	case "param":
 		e.param = s.text()
@@ -122,10 +153,10 @@ func (e *said) field(s *scanner, key []byte) {
 
 func reasonOf(status int, e said) llm.Reason {
 	switch {
-	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return llm.Rejected
-	case status == http.StatusTooManyRequests && e.exhausted():
+	case e.exhausted(), status == http.StatusPaymentRequired:
 		return llm.Exhausted
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, e.badKey():
+		return llm.Rejected
 	case status == http.StatusTooManyRequests:
 		return llm.Throttled
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed,
@@ -138,20 +169,35 @@ func reasonOf(status int, e said) llm.Reason {
 	}
 }
 
+// exhausted knows an empty account by the words of OpenAI and Anthropic.
 func (e said) exhausted() bool {
-	return e.code == "insufficient_quota" || e.kind == "insufficient_quota"
+	return e.code == "insufficient_quota" || e.kind == "insufficient_quota" || e.kind == "billing_error" ||
+		strings.Contains(e.message, "credit balance is too low")
+}
+
+// badKey knows a wrong key that Google answers with status 400.
+func (e said) badKey() bool {
+	return e.kind == "INVALID_ARGUMENT" && strings.Contains(e.message, "API key not valid")
 }
 
 // inStream classifies an error object inside a stream, which has no status.
 func (e said) inStream() *llm.CallError {
 	reason := llm.Overloaded
+	switch e.kind {
+	case "invalid_request_error", "request_too_large", "INVALID_ARGUMENT", "FAILED_PRECONDITION":
+		reason = llm.Refused
+	case "authentication_error", "permission_error", "PERMISSION_DENIED", "UNAUTHENTICATED":
+		reason = llm.Rejected
+	case "not_found_error", "NOT_FOUND":
+		reason = llm.Missing
+	case "RESOURCE_EXHAUSTED":
+		reason = llm.Throttled
+	}
 	switch {
 	case e.exhausted():
 		reason = llm.Exhausted
 	case strings.Contains(e.code+e.kind, "rate_limit"):
 		reason = llm.Throttled
-	case e.kind == "invalid_request_error":
-		reason = llm.Refused
 	}
 	return &llm.CallError{Reason: reason, Detail: e.message}
 }
@@ -197,7 +243,7 @@ func connectionDetail(err error) string {
 	case errors.As(err, &dns):
 		return "the host name is not known"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused"
+		return refusedDetail
 	case errors.Is(err, syscall.ECONNRESET):
 		return "connection reset"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
