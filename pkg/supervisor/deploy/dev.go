@@ -215,6 +215,10 @@ func (s *Service) launchDev(ctx context.Context, d *dev, t *track) (int, error) 
 	if err := s.markDraft(spec.RunDir, draftMark{ID: d.devPlan.id, Port: socket.Port(), Dir: spec.Dir}); err != nil {
 		return 0, err
 	}
+	// An author reads what this run says; a rotation may have kept parts of others.
+	if err := s.cfg.Dirs.discardDraftLogs(d.devPlan.id); err != nil {
+		return 0, s.diskError("DirectoryError", "the logs of the draft's last run cannot be removed", err)
+	}
 	if err := d.mgr.Start(ctx, spec, t.launch); err != nil {
 		return 0, devError(err)
 	}
@@ -230,7 +234,7 @@ func (s *Service) devSpec(d *dev) (process.Spec, error) {
 	}
 	key := draftKey(d.devPlan.id)
 	spec.Dir, spec.StateDir, spec.RunDir = d.dir, d.state, s.cfg.Dirs.run(key)
-	spec.OutLog, spec.ErrLog, spec.FreshLogs = s.cfg.Dirs.outLog(key), s.cfg.Dirs.errLog(key), true
+	spec.OutLog, spec.ErrLog = s.cfg.Dirs.outLog(key), s.cfg.Dirs.errLog(key)
 	spec.ReadyTimeout, spec.DrainTimeout, spec.OrphanTimeout = 0, devDrain, devOrphan // 0 is 300 s
 	spec.Init, spec.InitTimeout = d.manifest.Init, s.cfg.InitTimeout
 	spec.Env = slices.Clone(spec.Env)

@@ -218,9 +218,15 @@ func TestDevRun_RefusesASecondOneUntilTheFirstHasEnded(t *testing.T) {
 		_, err := r.Service.DraftTarget(t.Context(), "hello")
 		return fault.NameOf(err) == "FormationUnavailable"
 	})
+	rotated := filepath.Join(r.Home, "logs/hello-draft-err.log.1") // as the rotation leaves it
+	if err := os.WriteFile(rotated, []byte("err zero\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	mustRun(t, r, deploy.DevRequest{Path: dir})
-	if text, err := os.ReadFile(filepath.Join(r.Home, "logs/hello-draft-out.log")); err != nil || strings.Contains(string(text), "out one") {
-		t.Errorf("the log of the run before is still there: %q, %v", text, err)
+	for path, text := range files(t, filepath.Join(r.Home, "logs")) {
+		if text != "" {
+			t.Errorf("%s has something of the run before: %q", path, text)
+		}
 	}
 }
 

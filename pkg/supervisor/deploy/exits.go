@@ -18,39 +18,52 @@ func (s *Service) Exits(ctx context.Context, id string) ([]registry.Exit, error)
 	return all, registryError(id, err)
 }
 
-// noteExit keeps the end of a process in the history. Every end is told by
-// exactly one of these kinds.
+// noteExit keeps the end of a process in the history. Every end is told by one of
+// these kinds; one from which the restart policy goes on again is told twice.
 func (s *Service) noteExit(ctx context.Context, f *formation, e process.Event) {
 	switch e.Kind {
-	case process.EventRestarting, process.EventCrashed, process.EventStopped, process.EventRolledBack:
+	case process.EventRestarting, process.EventCrashed, process.EventStopped, process.EventRolledBack, process.EventReplaced:
 	default:
 		return
 	}
 	exit := registry.Exit{
 		Time: e.Exit.Time, Code: e.Exit.Code, Signal: e.Exit.Signal, Reason: e.Exit.Reason,
-		Served: e.Exit.Served, Stderr: e.Exit.Stderr,
+		Served: e.Exit.Served, Stderr: e.Exit.Stderr, Launch: e.Exit.Launch,
 	}
 	f.mu.Lock()
-	if exit.Served > 0 {
-		exit.Launch = f.launch
+	told := same(f.lastExit, exit) || same(f.noted, exit)
+	f.noted = &exit
+	if e.Kind != process.EventReplaced {
+		f.lastExit = &exit
 	}
-	f.lastExit = &exit
 	f.mu.Unlock()
+	if told {
+		return
+	}
 	err := s.cfg.Registry.AddExit(ctx, f.id, exit)
 	if err != nil && !errors.Is(err, registry.ErrNotFound) {
 		s.log.Error().Err(err).Str("formation", f.id).Msg("the end of a process is not recorded")
 	}
 }
 
+func same(a *registry.Exit, b registry.Exit) bool {
+	return a != nil && a.Launch == b.Launch && a.Time.Equal(b.Time)
+}
+
 // recallExit restores what an earlier supervisor saw.
 func (s *Service) recallExit(ctx context.Context, f *formation) error {
-	all, err := s.cfg.Registry.Exits(ctx, f.id, 1)
-	if err != nil || len(all) == 0 {
+	all, err := s.cfg.Registry.Exits(ctx, f.id, 0)
+	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lastExit = &all[0]
+	for _, exit := range all {
+		if !process.Replaced(exit.Reason) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.lastExit = &exit
+			return nil
+		}
+	}
 	return nil
 }
 

@@ -57,6 +57,8 @@ func TestExits_TellHowEachProcessEndedAlsoAfterTheSupervisorDid(t *testing.T) {
 	}
 	if e := exits(t, r); len(e) != 3 || e[0].Code != 9 || len(e[0].Stderr) == 0 || e[0].Stderr[0] != "the roof fell in" {
 		t.Fatalf("exits = %+v", e)
+	} else if e[0].Launch == "" || e[0].Launch == get(t, r, "hello").Process.LaunchID || e[0].Launch == e[1].Launch {
+		t.Errorf("the launch that failed is told to be %q, running is %q", e[0].Launch, get(t, r, "hello").Process.LaunchID)
 	}
 	if _, err := r.Service.Stop(t.Context(), "hello"); err != nil {
 		t.Fatal(err)
@@ -70,6 +72,43 @@ func TestExits_TellHowEachProcessEndedAlsoAfterTheSupervisorDid(t *testing.T) {
 	v := get(t, r, "hello")
 	if len(exits(t, r)) != 4 || v.LastExit != "stopped" || v.Process.LastExit == nil || !v.Process.LastExit.Time.Equal(want[0].Time.Truncate(time.Millisecond)) {
 		t.Errorf("after the supervisor's restart: %d exits, %q, %+v", len(exits(t, r)), v.LastExit, v.Process.LastExit)
+	}
+}
+
+func TestExits_TellThatAnUpdateReplacedAProcess(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, func(c *deploy.Config) { c.Probation = 50 * time.Millisecond })
+	first := r.MustDeploy(t, "hello", nil)
+	deploytest.Ask(t, first.Port, "/exit")
+	deploytest.Eventually(t, "the next process serves", restarted(t, r, 1))
+	old := get(t, r, "hello").Process.LaunchID
+	r.MustUpdate(t, "hello", version("2.0.0", nil))
+	e := exits(t, r) // the answer of an update comes after the end of the old process
+	if len(e) != 2 || e[0].Reason != "replaced" || e[0].Code != 0 || e[0].Launch != old || e[0].Served <= 0 || e[0].Time.IsZero() {
+		t.Fatalf("exits = %+v, want the end of launch %s first", e, old)
+	}
+	if v := get(t, r, "hello"); v.LastExit != "exit code 3" {
+		t.Errorf("the last exit is %q; a process that was replaced had not failed", v.LastExit)
+	}
+	r.Shutdown(t)
+	r.Start(t, nil)
+	deploytest.Eventually(t, "the formation runs", running(t, r, "hello"))
+	if e := exits(t, r); len(e) != 3 || e[0].Reason != "stopped" || e[1].Reason != "replaced" {
+		t.Errorf("after the supervisor's restart: %+v", e)
+	}
+}
+
+func TestExits_OfAReplacedProcessAreNotTheLastOneAfterARestart(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, func(c *deploy.Config) { c.Probation = 50 * time.Millisecond })
+	first := r.MustDeploy(t, "hello", nil)
+	deploytest.Ask(t, first.Port, "/exit")
+	deploytest.Eventually(t, "the next process serves", restarted(t, r, 1))
+	r.MustUpdate(t, "hello", version("2.0.0", nil))
+	r.Abandon(t)
+	r.Start(t, nil)
+	if v := get(t, r, "hello"); v.LastExit != "exit code 3" || v.Process.LastExit == nil || v.Process.LastExit.Code != 3 {
+		t.Errorf("the last exit is %q, %+v", v.LastExit, v.Process.LastExit)
 	}
 }
 

@@ -1,8 +1,11 @@
 package deploy_test
 
 import (
+	"net/http"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
@@ -48,6 +51,44 @@ func TestRecords_OfAFormationJoinTheAuditChainOnceAndAlert(t *testing.T) {
 	// The new supervisor remembers nothing, and this child acknowledges nothing.
 	if seen["hello-3"] > 2 || len(notices.all()) != 1 {
 		t.Errorf("records = %v, notices = %+v; want each once for each supervisor", seen, notices.all())
+	}
+}
+
+func TestRecords_AreFollowedFromTheProcessThatServesAfterAFailedUpdate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		behave string
+		kill   bool // the process that has come back, so that another one is followed
+	}{
+		"the new one died":       {"crash-after 50ms", false},
+		"the new one was unwell": {"unready-after 50ms", false},
+		"and was replaced":       {"crash-after 50ms", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := deploytest.New(t, func(c *deploy.Config) {
+				c.Probation, c.Manager.HealthInterval = time.Minute, 20*time.Millisecond
+			})
+			v := r.MustDeploy(t, "hello", nil)
+			if _, err := r.Update(t, "hello", version("2.0.0", map[string]string{"behave": c.behave})); err == nil {
+				t.Fatal("an update that fails its probation succeeded")
+			}
+			if c.kill {
+				deploytest.Ask(t, v.Port, "/exit")
+				deploytest.Eventually(t, "the next process serves", restarted(t, r, 1))
+			}
+			told := func(seq string) func() bool {
+				return func() bool {
+					return slices.ContainsFunc(audit(t, r), func(e registry.AuditEntry) bool { return e.RequestID == "hello-"+seq })
+				}
+			}
+			for _, seq := range []string{"7", "8"} {
+				if code, text := deploytest.Ask(t, v.Port, "/record?"+seq); code != http.StatusOK {
+					t.Fatalf("record %s: %d %s", seq, code, text)
+				}
+				deploytest.Eventually(t, "the record "+seq+" in the audit", told(seq))
+			}
+		})
 	}
 }
 

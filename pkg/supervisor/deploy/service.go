@@ -142,10 +142,11 @@ type formation struct {
 	gone    bool                    // deleted, or its deploy failed
 	changed chan struct{}           // closed and replaced at every event of the process
 	count   int                     // restarts, as the registry has them
-	launch  string                  // id of the process that serves or served last
 	seen    records                 // of the formation, taken into the audit chain
-	// lastExit is the newest of the history, nil when no process has ended.
+	// lastExit is the newest of the history but for replaced processes; nil when
+	// none has ended.
 	lastExit *registry.Exit
+	noted    *registry.Exit // the last one that went into the history since the start
 }
 
 // join makes a member of the fleet. Its first operation, which is expected to
@@ -275,9 +276,6 @@ func (s *Service) noted(ctx context.Context, f *formation, e process.Event) {
 	f.mu.Lock()
 	counted := f.count == e.Snapshot.RestartCount
 	f.count = e.Snapshot.RestartCount
-	if e.Snapshot.LaunchID != "" {
-		f.launch = e.Snapshot.LaunchID
-	}
 	f.mu.Unlock()
 	s.noteExit(ctx, f, e)
 	s.alertEvent(f, e)

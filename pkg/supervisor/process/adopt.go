@@ -47,7 +47,7 @@ func (m *Manager) find(ctx context.Context, spec Spec) (*child, error) {
 		m.pause(ctx, c) // not two at once
 		m.log.Info().Str("launch", c.rec.LaunchID).Int("pid", c.rec.PID).Str("dir", c.rec.Dir).
 			Msg("a child that is not the current one finishes its work and ends")
-		m.setAside(ctx, c)
+		m.setAside(ctx, c, true)
 	}
 	if found != nil {
 		if err := found.guard(); err != nil {

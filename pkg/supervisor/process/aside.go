@@ -14,8 +14,9 @@ type aside struct {
 }
 
 // setAside ends c in order while another child serves or comes: its streams
-// finish. When it is gone, its launch is fenced.
-func (m *Manager) setAside(ctx context.Context, c *child) *aside {
+// finish. When it is gone, its launch is fenced; tell says that an event tells of
+// its end.
+func (m *Manager) setAside(ctx context.Context, c *child, tell bool) *aside {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	a := &aside{done: make(chan struct{}), cancel: cancel}
 	m.mu.Lock()
@@ -35,6 +36,9 @@ func (m *Manager) setAside(ctx context.Context, c *child) *aside {
 		}
 		m.log.Info().Str("launch", c.rec.LaunchID).Int("pid", c.rec.PID).Str("exit", r.exit.Reason).
 			Msg("a replaced child has ended")
+		if tell {
+			m.notify(Event{Kind: EventReplaced, Exit: r.exit})
+		}
 		m.toFence(c)
 		m.fenceDead(ctx)
 	}()

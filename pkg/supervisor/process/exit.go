@@ -18,7 +18,7 @@ func (m *Manager) ended(c *child, asked string) Exit {
 
 // exitOf describes the end of c, whose process has exited.
 func exitOf(c *child, asked string, now time.Time) Exit {
-	e := Exit{Time: now, Code: -1, Stderr: c.stderr()}
+	e := Exit{Time: now, Code: -1, Stderr: c.stderr(), Launch: c.rec.LaunchID}
 	if !c.serving.IsZero() {
 		e.Served = now.Sub(c.serving)
 	}

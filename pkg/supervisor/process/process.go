@@ -183,6 +183,7 @@ type Exit struct {
 	Stderr []string // the last lines of its error log
 	// Served is how long the child had served; 0 when it never did.
 	Served time.Duration
+	Launch string // the child's launch id; empty when no process was started
 }
 
 // Snapshot is what is known about the process at one moment.
@@ -214,6 +215,7 @@ const (
 	EventStopped    EventKind = "stopped"    // the child ended because it was asked to
 	EventUpdated    EventKind = "updated"    // the new child of an update is the current one for good
 	EventRolledBack EventKind = "rolledback" // the old child of an update serves again; Exit is the new one's
+	EventReplaced   EventKind = "replaced"   // a child has ended beside the serving one, or before one that comes
 )
 
 // Event is something that happened to the process.
@@ -222,7 +224,7 @@ type Event struct {
 	Time        time.Time
 	FormationID string
 	Delay       time.Duration // of EventRestarting
-	Exit        Exit          // of EventExited, EventHung, EventCrashed
+	Exit        Exit          // of the kinds that tell of a child's end, and the last one's of EventRestarting
 	Snapshot    Snapshot      // right after it
 }
 
@@ -238,8 +240,8 @@ type ManagerConfig struct {
 	OutageLimit time.Duration
 	// Unavailable answers on the formation's port when no child does.
 	Unavailable http.Handler
-	// Notify is told every event, in order, before the next step is taken. It
-	// must not call back into the Manager, except Snapshot. May be nil.
+	// Notify is told every event, in order, before the next step is taken; those of
+	// a child that ends beside the serving one come in between. It must not call back into the Manager, except Snapshot. May be nil.
 	Notify func(Event)
 	// RestartCount is where the counting goes on.
 	RestartCount int

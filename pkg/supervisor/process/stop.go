@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,7 +43,10 @@ func (m *Manager) retire(ctx context.Context, c *child, r retirement) retirement
 		limit, cancel = context.WithTimeout(limit, s.KillTimeout)
 		defer cancel()
 	}
-	asked := "stopped"
+	asked, killed := "stopped", "killed: it did not end in time"
+	if r.beside {
+		asked, killed = replaced, replaced+", "+killed
+	}
 	select {
 	case <-c.proc.exited:
 	case <-limit.Done():
@@ -52,7 +56,7 @@ func (m *Manager) retire(ctx context.Context, c *child, r retirement) retirement
 			return r
 		}
 		m.log.Warn().Int("pid", c.proc.pid).Msg("the child did not end in time: killing its process group")
-		asked, clean = "killed: it did not end in time", false
+		asked, clean = killed, false
 		if err := c.kill(); err != nil {
 			m.log.Error().Err(err).Msg("cannot kill the child")
 		}
@@ -63,6 +67,13 @@ func (m *Manager) retire(ctx context.Context, c *child, r retirement) retirement
 	}
 	return r
 }
+
+// replaced begins the reason of a child that ended because another one is there.
+const replaced = "replaced"
+
+// Replaced tells from the Reason of an Exit that the child was not the serving one
+// any more: another one had taken its place.
+func Replaced(reason string) bool { return strings.HasPrefix(reason, replaced) }
 
 // askToStop drains and stops the child over control. It returns false when
 // control did not answer; a child that answers with an error is told to stop

@@ -27,6 +27,8 @@ type swap struct {
 	// goes on from when neither is left.
 	exit  Exit
 	began time.Time
+	// oldExit is how the old child ended that ended unasked; nil when it did not.
+	oldExit *Exit
 }
 
 // swap takes an offered update and returns the child that serves afterwards,
@@ -188,7 +190,7 @@ func (s *swap) oldFell(e ending) {
 	s.m.logEnd(s.old.c, e.exit).Msg("the child that stood by during an update has ended")
 	s.m.toFence(s.old.c)
 	s.old.stop()
-	s.old, s.exit = nil, e.exit
+	s.old, s.exit, s.oldExit = nil, e.exit, &e.exit
 }
 
 // commit asks the owner to keep the new version. What came before is the last
@@ -208,7 +210,10 @@ func (s *swap) forth() {
 	m := s.m
 	s.ep.spec, s.ep.history = s.u.c.spec, nil
 	m.notify(Event{Kind: EventUpdated})
-	rest := s.aside(&s.old)
+	if s.oldExit != nil {
+		s.toldEnd(*s.oldExit)
+	}
+	rest := s.aside(&s.old, true)
 	if rest == nil {
 		m.fenceDead(s.ep.ctx)
 	}
@@ -221,15 +226,17 @@ func (s *swap) back(err error) {
 	m := s.m
 	if s.ep.ctx.Err() != nil { // a stop ends both, the supervisor's end lets go of both
 		if s.next != nil {
-			s.aside(&s.old)
+			s.aside(&s.old, true)
 			s.old = s.next
 		}
 		s.u.answer <- switched{err: s.ended(err)}
 		return
 	}
-	failed, died := s.exit, s.next == nil
+	failed, died, fell := s.exit, s.next == nil, s.oldExit
 	if !died {
-		failed = Exit{Time: m.now(), Code: -1, Reason: err.Error(), Served: m.now().Sub(s.began)}
+		failed = Exit{
+			Time: m.now(), Code: -1, Reason: err.Error(), Served: m.now().Sub(s.began), Launch: s.u.c.rec.LaunchID,
+		}
 	}
 	s.serveAgain()
 	if s.old != nil {
@@ -241,10 +248,16 @@ func (s *swap) back(err error) {
 		}
 		m.notify(Event{Kind: EventRolledBack, Exit: failed})
 	} else {
+		// The restart policy goes on from the end that came last, and tells it.
+		other := failed
+		if died && fell != nil {
+			other = *fell
+		}
+		m.notify(Event{Kind: EventReplaced, Exit: other})
 		m.outage.begin()
 		m.gone(s.exit, StatusRestarting)
 	}
-	rest := s.aside(&s.next)
+	rest := s.aside(&s.next, false)
 	if rest == nil {
 		m.fenceDead(s.ep.ctx)
 	}
@@ -263,13 +276,22 @@ func (s *swap) serveAgain() {
 		return
 	}
 	s.m.log.Error().Err(err).Str("launch", s.old.c.rec.LaunchID).Msg("the old child of an update does not serve again")
-	s.m.killFor(s.old.c, "it did not serve again after an update failed")
+	// The connection of a dying child breaks first.
+	if !errors.Is(err, control.ErrNoAnswer) || !s.old.c.proc.awaitDeath(deathWait) {
+		s.m.killFor(s.old.c, "it did not serve again after an update failed")
+	}
 	s.oldFell(s.m.await(s.old))
 }
 
-// aside ends a watched child beside the other and empties *w. It returns nil when
-// the child has ended already.
-func (s *swap) aside(w **watcher) *aside {
+// toldEnd tells how the old child ended that another one has replaced.
+func (s *swap) toldEnd(exit Exit) {
+	exit.Reason = replaced + ", it had ended by itself: " + exit.Reason
+	s.m.notify(Event{Kind: EventReplaced, Exit: exit})
+}
+
+// aside ends a watched child beside the other and empties *w; tell says that an
+// event tells of its end. It returns nil when the child has ended already.
+func (s *swap) aside(w **watcher, tell bool) *aside {
 	v := *w
 	if v == nil {
 		return nil
@@ -278,10 +300,13 @@ func (s *swap) aside(w **watcher) *aside {
 	v.stop()
 	if e, over := v.over(); over {
 		s.m.logEnd(v.c, e.exit).Msg("a child that was to be ended has ended by itself")
+		if tell {
+			s.toldEnd(e.exit)
+		}
 		s.m.toFence(v.c)
 		return nil
 	}
-	return s.m.setAside(s.ep.ctx, v.c)
+	return s.m.setAside(s.ep.ctx, v.c, tell)
 }
 
 // ended is the update's error: an end from outside becomes a fault, those of the

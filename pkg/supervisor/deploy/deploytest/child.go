@@ -60,7 +60,7 @@ func childMain() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	f := &formation{in: in, started: time.Now()}
+	f := &formation{in: in, started: time.Now(), records: make(chan control.Record)}
 	if err := control.Serve(ctx, f, in.ServeOptions(zerolog.New(in.Log))); err != nil {
 		fmt.Fprintln(os.Stderr, "serve:", err)
 		return 1
@@ -77,7 +77,7 @@ func childMain() int {
 //	never            stays in Load without progress
 //	secrets          fails Load with SecretsError
 //	wait             stays in Load, with progress, while the state directory has no file "go"
-//	records          has an audit record and an alert to tell
+//	records          has an audit record and an alert to tell, and tells those of /record
 //	linger           ends its drain only when the state directory has a file "go"
 type formation struct {
 	in      *control.Inherited
@@ -91,6 +91,7 @@ type formation struct {
 	beats   atomic.Uint64
 	http    *http.Server
 	close   func() error
+	records chan control.Record // made by /record, for whoever follows
 }
 
 // Hello proves the launch.
@@ -231,12 +232,21 @@ func (f *formation) Records(ctx context.Context, _ uint64, sink func(control.Rec
 			return err
 		}
 	}
-	<-ctx.Done()
-	return ctx.Err()
+	for {
+		select {
+		case r := <-f.records:
+			if err := sink(r); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // routes: / tells the process number, /dir the version's directory, /env the environment, /log writes a line
-// to both logs, /exit ends the process without a word to the supervisor, /stream
+// to both logs, /record?n makes an audit record of that number and answers when
+// it was told, /exit ends the process without a word to the supervisor, /stream
 // opens an event stream without end, /ticks?n one of n events, 10 ms each.
 func (f *formation) routes() http.Handler {
 	mux := http.NewServeMux()
@@ -246,6 +256,14 @@ func (f *formation) routes() http.Handler {
 	mux.HandleFunc("/log", func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(f.in.Log, "out "+r.URL.RawQuery)
 		_, _ = syscall.Write(2, []byte("err "+r.URL.RawQuery+"\n")) // not through a file, whose end would close it
+	})
+	mux.HandleFunc("/record", func(w http.ResponseWriter, r *http.Request) {
+		seq, _ := strconv.ParseUint(r.URL.RawQuery, 10, 64)
+		select {
+		case f.records <- control.Record{Seq: seq, Time: time.Now(), Kind: control.RecordAudit, Action: "keys.generated", Actor: "formation", Result: "ok"}:
+		case <-time.After(10 * time.Second):
+			http.Error(w, "nobody follows", http.StatusServiceUnavailable)
+		}
 	})
 	mux.HandleFunc("/exit", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
 	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
