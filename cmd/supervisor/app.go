@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -21,6 +22,7 @@ type app struct {
 	lookupEnv             func(string) (string, bool)
 	userHome              string // the user's home directory
 	userName              string // the name of the user at the operating system
+	systemHome            string // the home of the host's supervisor, "" for none
 	// pause is the time between two looks at something that has not come yet.
 	pause time.Duration
 
@@ -39,6 +41,9 @@ func newApp() *app {
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, lookupEnv: os.LookupEnv,
 		inTTY: isTerminal(os.Stdin), outTTY: isTerminal(os.Stdout), errTTY: isTerminal(os.Stderr), pause: time.Second,
+	}
+	if program, err := os.Executable(); err == nil && strings.HasPrefix(program, "/usr/") {
+		a.systemHome = systemHome // it is installed
 	}
 	a.noColour = a.getenv("NO_COLOR") != "" || a.getenv("TERM") == "dumb"
 	if home, err := os.UserHomeDir(); err == nil {

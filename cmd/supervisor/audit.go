@@ -44,7 +44,7 @@ func (a *app) auditCommand() *cobra.Command {
 	flags.StringVar(&since, "since", "", "only what is newer: a time (2026-01-02T15:04:05Z), a day (2026-01-02) or an age (2h, 7d)")
 	flags.StringVar(&until, "until", "", "only what is older, given likewise")
 	flags.StringVar(&f.Actor, "actor", "", "only calls with this key id")
-	flags.StringVar(&f.Action, "action", "", "only this action, such as deploy")
+	flags.StringVar(&f.Action, "action", "", "only this action, such as formations.deploy")
 	flags.StringVar(&f.ID, "id", "", "only what concerns this formation")
 	flags.IntVarP(&f.Limit, "limit", "n", 100, "how many, up to 1000")
 	cmd.AddCommand(a.auditVerifyCommand())

@@ -118,7 +118,7 @@ func (a *app) printBackup(did string, r *backup.Report) error {
 	text := []string{
 		did,
 		fmt.Sprintf("written %s by supervisor %s", r.CreatedAt.Local().Format(time.DateTime), r.Version),
-		fmt.Sprintf("%d formations, %d files, %d databases, %s", len(r.Formations), r.Files, r.Databases, bytesText(r.Bytes)),
+		fmt.Sprintf("%s, %s, %s, %s", count(len(r.Formations), "formation"), count(r.Files, "file"), count(r.Databases, "database"), bytesText(r.Bytes)),
 	}
 	if r.MovedTo != "" {
 		text = append(text, "the home before is kept as "+r.MovedTo)

@@ -36,7 +36,7 @@ func (a *app) chatCommand() *cobra.Command {
 
 		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			t, err := c.open(args[0])
+			t, err := c.open(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -61,13 +61,13 @@ func (a *app) chatCommand() *cobra.Command {
 }
 
 // open finds the supervisor and the key.
-func (c *chat) open(id string) (*target, error) {
+func (c *chat) open(ctx context.Context, id string) (*target, error) {
 	t, s, err := c.a.connect()
 	if err != nil {
 		return nil, err
 	}
 	s.Close()
-	if err := c.findKey(t, id); err != nil {
+	if err := c.findKey(ctx, t, id); err != nil {
 		return nil, err
 	}
 	cfg := client.FormationConfig{ClientKey: client.Secret(c.key), UserID: c.userName}
@@ -80,13 +80,21 @@ func (c *chat) open(id string) (*target, error) {
 }
 
 // findKey takes --key, else a saved key, else the generated one of a local home.
-func (c *chat) findKey(t *target, id string) error {
+func (c *chat) findKey(ctx context.Context, t *target, id string) error {
 	if c.key != "" {
 		c.origin = "--key"
 		return nil
 	}
 	if key, ok := t.keys[id]; ok {
 		c.key, c.origin = string(key), t.origin
+		return nil
+	}
+	if t.home != nil && c.draft {
+		keys, err := t.draftKeys(ctx, id, c.userName)
+		if err != nil {
+			return err
+		}
+		c.key, c.origin = keys.Client, "the draft in "+t.home.dir
 		return nil
 	}
 	if t.home == nil {
@@ -233,6 +241,9 @@ func (c *chat) advise(t *target, err error) error {
 	e, ok := errors.AsType[*client.Error](err)
 	if ok && e.Status == http.StatusUnauthorized {
 		return &hint{err, "the key is from " + c.origin}
+	}
+	if ok && c.draft && (e.Status == http.StatusNotFound || e.Status == http.StatusServiceUnavailable) {
+		return &hint{err, "`supervisor dev` or `up` runs a directory, `supervisor draft run` a draft"}
 	}
 	return t.advise(err)
 }

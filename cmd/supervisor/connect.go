@@ -2,7 +2,9 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -75,7 +77,7 @@ func (a *app) target() (*target, error) {
 	if profiles.Default != "" {
 		return profiles.target(profiles.Default)
 	}
-	if _, err := os.Stat(filepath.Join(a.defaultHome(), "config.yaml")); err != nil {
+	if _, err := os.Stat(filepath.Join(a.defaultHome(), "config.yaml")); err != nil && !errors.Is(err, fs.ErrPermission) {
 		if a.server != "" {
 			return a.targetOfEnvironment()
 		}

@@ -60,8 +60,7 @@ func (a *app) sendCommand(opts *sendOptions, cmd *cobra.Command) *cobra.Command 
 		if err != nil {
 			return err
 		}
-		err = a.send(cmd.Context(), s, b, *opts)
-		return errors.Join(t.advise(stageOf(err)), b.close())
+		return errors.Join(t.advise(a.send(cmd.Context(), s, b, *opts)), b.close())
 	})
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.includeDB, "include-db", false, "send the directory's memory.db as the formation's first memory")
@@ -97,7 +96,7 @@ func (a *app) send(ctx context.Context, s *client.Server, b *bundle, opts sendOp
 	}
 	launched, err := do(ctx, s, b, opts.plain)
 	if err != nil {
-		return err
+		return stageOf(err, p.Action == "update")
 	}
 	return a.printLaunched(launched)
 }
@@ -172,8 +171,9 @@ func (b *bundle) request(plain bool) client.DeployRequest {
 	return client.DeployRequest{ID: b.id, Bundle: b.file, Plain: plain}
 }
 
-// stageOf says where a deploy ended, and what became of the version before.
-func stageOf(err error) error {
+// stageOf says where a deploy ended, and what became of the version that served
+// before, if there was one.
+func stageOf(err error, served bool) error {
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok || e.Stage == "" || e.Status == http.StatusNotFound || e.Status == http.StatusConflict {
 		return err // what was never begun ended at no stage
@@ -182,10 +182,11 @@ func stageOf(err error) error {
 	if e.Details != "" && !strings.HasPrefix(e.Details, "{") { // an object is for programs; the message says it too
 		text += "\n" + e.Details
 	}
-	switch e.RollbackStatus {
-	case "success", "not_needed":
+	switch {
+	case !served:
+	case e.RollbackStatus == "success" || e.RollbackStatus == "not_needed":
 		text += "\nthe version before serves on"
-	case "failed":
+	case e.RollbackStatus == "failed":
 		text += "\nthe version before could not be brought back: look with `supervisor status`"
 	}
 	return &replaced{err, text}

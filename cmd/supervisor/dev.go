@@ -163,7 +163,7 @@ func (d *devRun) took(got started) {
 		d.id, d.ended = got.dev.FormationID, false
 	}
 	if got.err != nil {
-		d.fault(d.t.advise(stageOf(got.err)))
+		d.fault(d.t.advise(stageOf(got.err, false)))
 		return
 	}
 	d.say(green, "%s runs on port %d, %s/draft/%s", d.id, got.dev.Port, d.t.url, d.id)

@@ -187,7 +187,7 @@ func (a *app) draftDeployCommand() *cobra.Command {
 			defer s.Close()
 			launched, err := a.deployDraft(cmd.Context(), s, args[0])
 			if err != nil {
-				return t.advise(stageOf(err))
+				return t.advise(err)
 			}
 			return a.printLaunched(launched)
 		}),
@@ -197,9 +197,10 @@ func (a *app) draftDeployCommand() *cobra.Command {
 // deployDraft deploys a draft. An interrupt cancels an update; a new formation
 // stays, because its files are the draft itself.
 func (a *app) deployDraft(ctx context.Context, s *client.Server, id string) (*client.Launched, error) {
-	way := newAttempt(false)
+	way, deployed := newAttempt(false), false
 	switch _, err := s.Get(ctx, id); {
 	case err == nil:
+		deployed = true
 		close(way.sent)
 	case client.StatusOf(err) != http.StatusNotFound:
 		return nil, err
@@ -207,10 +208,10 @@ func (a *app) deployDraft(ctx context.Context, s *client.Server, id string) (*cl
 	launched, err := a.swap(ctx, s, swap{id: id, way: way, do: func(ctx context.Context, show func(client.Progress)) (*client.Launched, error) {
 		return s.DeployDraft(ctx, id, show)
 	}})
-	if err != nil && ctx.Err() != nil && !isClosed(way.sent) {
+	if err != nil && ctx.Err() != nil && !deployed {
 		a.say("%s may still be deployed: look with `supervisor status %s`", id, id)
 	}
-	return launched, err
+	return launched, stageOf(err, deployed)
 }
 
 func (a *app) draftRunCommand() *cobra.Command {

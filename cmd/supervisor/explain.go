@@ -13,7 +13,7 @@ import (
 	"github.com/agentformation/service/pkg/fault"
 )
 
-// The exit codes.
+// The exit codes, which rootHelp tells people.
 const (
 	exitOK           = 0
 	exitFailed       = 1
@@ -65,6 +65,9 @@ func (a *app) explain(ctx context.Context, cmd *cobra.Command, err error) int {
 	var usage *usageError
 	if _, called := errors.AsType[*failure](err); !called || errors.As(err, &usage) {
 		text := strings.Join(strings.Fields(err.Error()), " ") // cobra's suggestions come in lines
+		if usage == nil && strings.Contains(text, " arg(s), ") {
+			text = "usage: " + cmd.UseLine()
+		}
 		a.say("%s; see `%s --help`", text, cmd.CommandPath())
 		return exitUsage
 	}

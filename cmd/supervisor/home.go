@@ -19,8 +19,23 @@ type home struct {
 	cfg supervisor.Config
 }
 
-// defaultHome is the home of a user's own supervisor.
-func (a *app) defaultHome() string { return filepath.Join(a.userHome, ".svc", "server") }
+// systemHome is where deploy/install.sh puts the home of a host's supervisor.
+const systemHome = "/var/lib/svc"
+
+// ownHome is the home of a user's own supervisor.
+func (a *app) ownHome() string { return filepath.Join(a.userHome, ".svc", "server") }
+
+// defaultHome is the home of a user's own supervisor, or that of the host where
+// the user has none.
+func (a *app) defaultHome() string {
+	own := a.ownHome()
+	if _, err := os.Stat(filepath.Join(own, "config.yaml")); err != nil && a.systemHome != "" {
+		if _, err := os.Stat(a.systemHome); err == nil {
+			return a.systemHome
+		}
+	}
+	return own
+}
 
 // openHome reads the settings of --home or of the default home.
 func (a *app) openHome() (*home, error) {

@@ -131,7 +131,7 @@ func (a *app) edit(ctx context.Context, path string) error {
 // saveLocal saves the user's own supervisor as a profile, for other programs
 // that call it. Another home is named by --home and needs none.
 func (a *app) saveLocal(dir string, made supervisor.InitResult) error {
-	if dir != a.defaultHome() {
+	if dir != a.ownHome() {
 		return nil
 	}
 	book, err := openProfiles(a.profilesPath())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,13 +52,17 @@ is changed here holds at once, without a restart.`,
 
 func (a *app) keysShowCommand() *cobra.Command {
 	var kind kindFlag
+	var draft bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Print the generated keys of a formation, or a management key",
 		Args:  cobra.ExactArgs(1),
 
 		ValidArgsFunction: a.completeKeys,
-		RunE: does(func(_ *cobra.Command, args []string) error {
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			if draft {
+				return a.showDraftKeys(cmd.Context(), args[0])
+			}
 			h, err := a.openHome()
 			if err != nil {
 				return err
@@ -75,7 +80,20 @@ func (a *app) keysShowCommand() *cobra.Command {
 		}),
 	}
 	kind.register(cmd)
+	cmd.Flags().BoolVar(&draft, "draft", false, "those of the draft that runs")
 	return cmd
+}
+
+func (a *app) showDraftKeys(ctx context.Context, id string) error {
+	t, err := a.targetOfHome(a.homeDir())
+	if err != nil {
+		return err
+	}
+	k, err := t.draftKeys(ctx, id, a.userName)
+	if err != nil {
+		return err
+	}
+	return a.printKeys(k)
 }
 
 func (a *app) printKeys(k *formationKeys) error {
@@ -197,4 +215,40 @@ func versionDirs(dir string) ([]string, error) {
 		return nil, fmt.Errorf("%s holds no version", dir)
 	}
 	return dirs, nil
+}
+
+// draftKeys reads the generated keys of the draft that runs. Drafts that were
+// made here and runs of a directory remember apart from each other: where both
+// have keys, the draft itself is asked whose it takes.
+func (t *target) draftKeys(ctx context.Context, id, user string) (*formationKeys, error) {
+	if err := manifest.CheckID(id); err != nil {
+		return nil, usagef("%q is no id of a formation", id)
+	}
+	formations := t.home.absolute(t.home.cfg.Formations.Dir)
+	var found []*formationKeys
+	for _, path := range []string{filepath.Join(formations, ".dev", id, "state"), filepath.Join(formations, id, "draft-state")} {
+		path = filepath.Join(path, secretfile.KeysFile)
+		stored, err := secretfile.LoadKeys(path)
+		if err != nil {
+			return nil, keysError(path, err)
+		}
+		if stored.Client != "" {
+			found = append(found, &formationKeys{FormationID: id, Admin: stored.Admin, Client: stored.Client})
+		}
+	}
+	if len(found) == 0 {
+		return nil, usagef("no draft of %s has run here with keys of its own: give the one of its manifest as --key", id)
+	}
+	for _, k := range found[:len(found)-1] {
+		f, err := t.formation(id, client.FormationConfig{ClientKey: client.Secret(k.Client), UserID: user, Draft: true})
+		if err != nil {
+			return nil, err
+		}
+		_, err = f.Sessions(ctx, 1)
+		f.Close()
+		if err == nil {
+			return k, nil
+		}
+	}
+	return found[len(found)-1], nil
 }

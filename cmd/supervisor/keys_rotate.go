@@ -222,7 +222,7 @@ func (a *app) endManagement(h *home, id string) error {
 	}
 	text := "it has no older secret"
 	if ended > 0 {
-		text = fmt.Sprintf("%d older secret(s) removed; a supervisor that runs refuses them within %s", ended, supervisor.KeyTaking)
+		text = fmt.Sprintf("%s removed; a supervisor that runs refuses what was removed within %s", count(ended, "older secret"), supervisor.KeyTaking)
 	}
 	return a.result("%s: %s", id, text)
 }

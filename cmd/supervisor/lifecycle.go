@@ -74,7 +74,7 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 			}
 			return a.each(args, v.did, func(id string, progress func(client.Progress)) (*client.Launched, error) {
 				l, err := v.do(cmd.Context(), s, id, progress)
-				return l, t.advise(stageOf(err))
+				return l, t.advise(stageOf(err, false))
 			})
 		}),
 	}

@@ -36,6 +36,14 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", size, "KMGT"[unit])
 }
 
+// count shows a number of things: 1 file, 2 files.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // orDash shows an absent value.
 func orDash(s string) string {
 	if s == "" || s == "0" {

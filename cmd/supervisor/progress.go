@@ -48,8 +48,9 @@ func (p *progress) show(id string, step client.Progress) {
 	if step.Message != "" {
 		text += ": " + step.Message
 	}
+	left := step.MaxAttempts - step.Attempt
 	if p.bar != nil {
-		if left := step.MaxAttempts - step.Attempt; step.MaxAttempts > 0 && left >= 0 {
+		if step.MaxAttempts > 0 && left >= 0 {
 			text += fmt.Sprintf(" (%d s left)", left)
 		}
 		percent := share(step)
@@ -62,6 +63,9 @@ func (p *progress) show(id string, step client.Progress) {
 	}
 	if step.Stage != p.stages[id] {
 		p.stages[id] = step.Stage
+		if step.MaxAttempts > 0 && left > 0 { // it is not shown how they pass
+			text += fmt.Sprintf(" (up to %d s)", left)
+		}
 		p.a.say("%s: %s", id, text)
 	}
 }

@@ -93,7 +93,7 @@ func (a *app) reload(ctx context.Context, h *home, timeout time.Duration) error 
 			"pid": process.pid, "version_before": before.Version, "version": after.Version, "formations": after.Formations,
 		})
 	}
-	return a.result("reloaded: process %d, version %s (before: %s), %d formations", process.pid, after.Version, before.Version, after.Formations)
+	return a.result("reloaded: process %d, version %s (before: %s), %s", process.pid, after.Version, before.Version, count(after.Formations, "formation"))
 }
 
 // healthOf asks the supervisor of a home how it is.

@@ -13,7 +13,8 @@ const rootHelp = `Hosts formations: teams of AI agents, each run as a process of
 The supervisor to call is found in this order: --home (its config.yaml has the
 address and the keys), --profile or SVC_PROFILE (from ~/.svc/cli/profiles.yaml),
 SVC_SERVER_URL with SVC_KEY_ID and SVC_SECRET_KEY, the default profile, and the
-home ~/.svc/server. --server replaces the address and keeps the rest.
+home ~/.svc/server; an installed program takes /var/lib/svc where that is not.
+--server replaces the address and keeps the rest.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unauthorised,
 6 unavailable, 130 interrupted.`

@@ -29,6 +29,9 @@ func (a *app) statusCommand() *cobra.Command {
 			defer s.Close()
 			items, err := collect(cmd.Context(), s, args, status)
 			err = t.advise(err)
+			if len(items) == 0 && err == nil && status == "" && a.outTTY {
+				a.say("no formation is deployed: `supervisor deploy DIR` deploys one")
+			}
 			if len(items) > 0 || err == nil {
 				err = errors.Join(a.printStatus(items), err)
 			}
@@ -91,7 +94,7 @@ func (a *app) printStatus(items []client.Info) error {
 			{text: orDash(strconv.Itoa(f.PID))},
 			{text: orDash(strconv.Itoa(f.Port))},
 			{text: orDash(f.Version.Semantic)},
-			{text: age(time.Duration(f.Uptime) * time.Second)},
+			{text: uptime(f)},
 			{text: strconv.Itoa(f.RestartCount)},
 			{text: lastExit(f.LastExit)},
 		})
@@ -127,6 +130,17 @@ func stateColour(f client.Info) colour {
 	return yellow
 }
 
+// uptime is how long the process of a formation lives.
+func uptime(f client.Info) string {
+	if f.PID != 0 && f.Uptime == 0 {
+		return "0s" // and not none
+	}
+	return age(time.Duration(f.Uptime) * time.Second)
+}
+
+// maxReason is how much of the reason of an exit the table shows, in characters.
+const maxReason = 60
+
 // lastExit shows how a process ended: "exit code 2, 2026-01-02 15:04:05".
 func lastExit(e *client.Exit) string {
 	if e == nil {
@@ -141,6 +155,9 @@ func lastExit(e *client.Exit) string {
 		text = fmt.Sprintf("exit code %d", *e.ExitCode)
 	default:
 		text = "unknown"
+	}
+	if short := []rune(text); len(short) > maxReason {
+		text = string(short[:maxReason-1]) + "…"
 	}
 	if e.At != nil {
 		text += ", " + e.At.Local().Format(time.DateTime)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 				},
 			})
 			if err != nil {
-				return t.advise(stageOf(err))
+				return t.advise(replacedVersion(err))
 			}
 			return a.printLaunched(launched)
 		}),
@@ -63,4 +64,18 @@ func (a *app) cancelUpdateCommand() *cobra.Command {
 			return a.result("%s: the update is cancelled, the version before is %s", args[0], orDash(done.Status))
 		}),
 	}
+}
+
+// replacedVersion says where a rollback ended. "The version before" would be the
+// one that was wanted.
+func replacedVersion(err error) error {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || e.Stage == "" || e.Stage == "validating" {
+		return err
+	}
+	told := stageOf(err, false)
+	if e.RollbackStatus != "failed" {
+		told = &replaced{err, told.Error() + "\nthe version that ran serves on"}
+	}
+	return told
 }

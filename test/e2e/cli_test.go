@@ -29,21 +29,21 @@ func TestCLI(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(script), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := suite.Start(t, harness.Options{Formations: fewRestarts})
+			s := suite.Start(t, harness.Options{Formations: fewRestarts + quickUpdates})
 			model := fakellm.Start(t, fakellm.Options{})
 			model.Add(
 				fakellm.Rule{Purpose: "agent", User: "recipe", Reply: fakellm.Reply{Text: "Boil water,\nadd salt."}},
 				fakellm.Rule{Purpose: "agent", Reply: fakellm.Reply{Text: "Roses are red."}},
 			)
 			pair := suite.Pair(t, "pair", model.URL())
-			testscript.Run(t, testscript.Params{
+			testscript.RunT(scriptTest{t}, testscript.Params{
 				Files: []string{script},
 				Setup: func(env *testscript.Env) error { return setUp(env, s, pair) },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"exits":   exits,
-					"refused": untilRefused,
-					"find":    find,
-					"same":    same,
+					"exits": exits,
+					"until": until,
+					"find":  find,
+					"same":  same,
 					"capture": func(ts *testscript.TestScript, _ bool, args []string) {
 						ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
 					},
@@ -52,6 +52,21 @@ func TestCLI(t *testing.T) {
 		})
 	}
 }
+
+// scriptTest is the test of one script. It holds a supervisor and must not wait
+// for its turn once more.
+type scriptTest struct{ *testing.T }
+
+// Parallel does nothing: the test itself runs beside the others.
+func (scriptTest) Parallel() {}
+
+// Run runs the script in a test below this one.
+func (s scriptTest) Run(name string, f func(testscript.T)) {
+	s.T.Run(name, func(t *testing.T) { f(scriptTest{t}) })
+}
+
+// Verbose tells whether the whole course of the script is shown.
+func (scriptTest) Verbose() bool { return testing.Verbose() }
 
 func setUp(env *testscript.Env, s *harness.Supervisor, pair harness.Files) error {
 	for name, text := range pair {
@@ -90,26 +105,31 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// untilRefused runs a program until the supervisor, or a formation, refuses its key:
-// those that are taken away end within seconds.
-func untilRefused(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 1 {
-		ts.Fatalf("usage: refused PROGRAM [ARG...]")
+// until runs a program again and again until it ends with an exit code:
+// "until 5 supervisor list".
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until CODE PROGRAM [ARG...]")
 	}
-	const unauthorised = 5
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	end := time.NewTimer(harness.Patience)
 	defer end.Stop()
 	for {
-		err := ts.Exec(args[0], args[1:]...)
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == unauthorised {
+		code := 0
+		err := ts.Exec(args[1], args[2:]...)
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			code = exit.ExitCode()
+		} else if err != nil {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+		if strconv.Itoa(code) == args[0] {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-end.C:
-			ts.Fatalf("it is not refused: %v", err)
+			ts.Fatalf("exit code %d, and never %s", code, args[0])
 		}
 	}
 }

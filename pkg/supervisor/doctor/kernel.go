@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -172,7 +173,7 @@ func cgroups(_ context.Context, h *host) Result {
 }
 
 // ownCgroups returns by controller the directory of a process's cgroup, and
-// whether any of them is of version 2.
+// whether one of those that limits need is of version 2.
 func ownCgroups(root, own string) (found map[string]string, unified bool) {
 	base := filepath.Join(root, "sys/fs/cgroup")
 	found = map[string]string{}
@@ -188,7 +189,7 @@ func ownCgroups(root, own string) (found map[string]string, unified bool) {
 					continue
 				}
 				for name := range strings.FieldsSeq(string(offered)) {
-					if found[name] == "" {
+					if found[name] == "" && slices.Contains(controllers[:], name) {
 						found[name], unified = filepath.Join(mount, parts[2]), true
 					}
 				}
