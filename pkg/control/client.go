@@ -51,7 +51,7 @@ func (c *Client) Load(ctx context.Context, req LoadRequest, progress func(messag
 	defer cancel()
 	stream, err := c.rpc.Load(ctx, &controlv1.LoadRequest{
 		Dir: req.Dir, StateDir: req.StateDir, Fence: req.Fence,
-		ServerId: req.ServerID, HeaderPrefix: req.HeaderPrefix,
+		ServerId: req.ServerID, HeaderPrefix: req.HeaderPrefix, Budgets: req.Budgets,
 	})
 	if err != nil {
 		return Loaded{}, fromStatus(ctx, err)

@@ -84,6 +84,9 @@ type LoadRequest struct {
 	ServerID string
 	// HeaderPrefix replaces SVC in header names ("" means SVC).
 	HeaderPrefix string
+	// Budgets is the operator's budget policy as JSON, in the shape of the
+	// manifest's budgets; nil is none.
+	Budgets []byte
 }
 
 // Loaded is the result of a successful Load.

@@ -50,7 +50,7 @@ func (s *server) Load(m *controlv1.LoadRequest, stream grpc.ServerStreamingServe
 	}
 	loaded, err := s.f.Load(stream.Context(), LoadRequest{
 		Dir: m.GetDir(), StateDir: m.GetStateDir(), Fence: m.GetFence(),
-		ServerID: m.GetServerId(), HeaderPrefix: m.GetHeaderPrefix(),
+		ServerID: m.GetServerId(), HeaderPrefix: m.GetHeaderPrefix(), Budgets: m.GetBudgets(),
 	}, progress)
 	if err != nil {
 		return toStatus(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/httpapi"
 	"github.com/agentformation/service/pkg/formation/jobs"
 	"github.com/agentformation/service/pkg/formation/llm"
+	"github.com/agentformation/service/pkg/formation/llm/budget"
 	"github.com/agentformation/service/pkg/formation/llm/provider"
 	"github.com/agentformation/service/pkg/formation/memory"
 	"github.com/agentformation/service/pkg/formation/overlord"
@@ -42,6 +43,7 @@ type parts struct {
 	db       *store.DB
 	spool    *spool.Spool
 	router   *llm.Router
+	ledger   *budget.Ledger
 	memory   *memory.Memory
 	jobs     *jobs.Queue
 	turns    *turn.Service
@@ -119,6 +121,9 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 			return err
 		}
 	}
+	if p.ledger, err = openLedger(p, req); err != nil {
+		return err
+	}
 	if p.jobs, err = jobs.New(ctx, jobs.Config{DB: p.db, Log: log, Handlers: map[string]jobs.Handler{
 		turn.JobKind: func(ctx context.Context, j jobs.Job) error { return p.turns.RunJob(ctx, j.Key) },
 	}}); err != nil {
@@ -138,7 +143,7 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 		return err
 	}
 	p.handler, err = httpapi.New(httpapi.Config{
-		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory,
+		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger,
 		Keys: p.keys.digests, HeaderPrefix: req.HeaderPrefix, Started: f.started,
 		Draining: f.closing.Load, Audit: p.audit, Log: log,
 	})
@@ -161,7 +166,7 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 		return nil, err
 	}
 	router, err := llm.NewRouter(llm.Config{
-		Providers: provider.All(), Compatible: provider.NewOpenAI, Endpoints: endpoints, Aliases: m.LLM.Aliases, Log: f.cfg.Log,
+		Providers: provider.All(), Compatible: provider.NewOpenAI, Endpoints: endpoints, Aliases: m.LLM.Aliases, Log: f.cfg.Log, Meter: meter{p},
 		Key: func(name string) (llm.Secret, error) {
 			key, err := manifest.Expand(keys[name], p.secrets.Resolve)
 			return llm.Secret(key), err

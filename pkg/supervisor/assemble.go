@@ -254,7 +254,7 @@ func (s *Supervisor) deployConfig(h *house, port int) deploy.Config {
 			Binary: s.cfg.Runtime, Env: s.allowedEnv(),
 			ServerURL: s.scheme() + "://localhost:" + strconv.Itoa(port), ServerID: s.serverID(), HeaderPrefix: s.cfg.HeaderPrefix,
 			ReadyTimeout: ready, DrainTimeout: f.DrainTimeout, KillTimeout: f.Deployment.ForceKillTimeout,
-			OrphanTimeout: f.OrphanTimeout,
+			OrphanTimeout: f.OrphanTimeout, Budgets: s.cfg.budgetsOf,
 		},
 		Manager: process.ManagerConfig{
 			Policy: process.Policy{

@@ -170,6 +170,9 @@ type FormationSettings struct {
 	Limits        map[string]ResourceLimits `conf:"limits"`
 	DefaultMemory size                      `conf:"default_memory"`
 	MaxMemory     size                      `conf:"max_memory"`
+	// Budgets is the policy for what models may cost per formation; "default" is for
+	// all that are not named. A child learns it when it starts.
+	Budgets map[string]BudgetSettings `conf:"budgets"`
 	// UserRange is the users that formations run as, one each, when the supervisor
 	// is root; nil leaves them the supervisor's own.
 	UserRange *limits.UserRange `conf:"user_range"`
@@ -196,7 +199,6 @@ type FormationSettings struct {
 	PidsDir            unused `conf:"pids_dir"`
 	Docker             unused `conf:"docker"`
 	Singularity        unused `conf:"singularity"`
-	Budgets            unused `conf:"budgets"`
 	StartupHealthDelay unused `conf:"startup_health_delay"`
 	UnhealthyThreshold unused `conf:"unhealthy_threshold"`
 	StartupTimeout     unused `conf:"startup_timeout"`

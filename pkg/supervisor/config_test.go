@@ -222,13 +222,13 @@ func TestParseConfig_EnvironmentWinsOverTheFile(t *testing.T) {
 
 func TestParseConfig_WarnsOfKeysWithoutEffect(t *testing.T) {
 	t.Parallel()
-	cfg, err := parseText(t, "rce:\n  port: 1\nformations:\n  budgets: {}\n  docker: {image: x}\nserver:\n  idle_timeout: 1\n", nil)
+	cfg, err := parseText(t, "rce:\n  port: 1\nformations:\n  pids_dir: x\n  docker: {image: x}\nserver:\n  idle_timeout: 1\n", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"config.yaml:1:1: rce has no effect in this release",
-		"config.yaml:4:3: formations.budgets has no effect in this release",
+		"config.yaml:4:3: formations.pids_dir has no effect in this release",
 		"config.yaml:5:3: formations.docker has no effect in this release",
 		"config.yaml:7:3: server.idle_timeout has no effect in this release",
 	}
@@ -341,4 +341,42 @@ func FuzzParseConfig(f *testing.F) {
 			t.Fatalf("%q was accepted as %+v", text, cfg)
 		}
 	})
+}
+
+func TestParse_ABudgetPolicyIsReadForEveryFormation(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseText(t, `formations:
+  budgets:
+    default: {formation: {tokens_per_day: 1000, amount_per_day: 2.5}, warn_at: 0.5}
+    greeter: {agents: {poet: {tokens_per_day: 7}}, user: {amount_per_day: 0}}
+`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"other":   `{"formation":{"tokens_per_day":1000,"amount_per_day":2.5},"agent":{},"user":{},"warn_at":0.5}`,
+		"greeter": `{"formation":{},"agent":{},"user":{"amount_per_day":0},"agents":{"poet":{"tokens_per_day":7}}}`,
+	} {
+		if got := string(cfg.budgetsOf(id)); got != want {
+			t.Errorf("%s: %s, want %s", id, got, want)
+		}
+	}
+	if got := new(Config).budgetsOf("other"); got != nil {
+		t.Errorf("without a policy: %s", got)
+	}
+	_, err = parseText(t, `formations:
+  budgets:
+    No!: {}
+    one: {formation: {tokens_per_day: -1, amount_per_day: much}, warn_at: 2}
+`, nil)
+	for _, want := range []string{
+		"config.yaml:3:5: formations.budgets.No!: want default or the id of a formation",
+		`config.yaml:4:39: formations.budgets.one.formation.tokens_per_day: want a whole number of 0 or more, not "-1"`,
+		`formations.budgets.one.formation.amount_per_day: want an amount of money from 0 to 1000000000, not "much"`,
+		`formations.budgets.one.warn_at: want a number above 0 and at most 1, not "2"`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
 }

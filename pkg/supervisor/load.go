@@ -244,6 +244,11 @@ func (s *settings) checkLimits(f *FormationSettings) {
 			s.wrong(key, "%s", err)
 		}
 	}
+	for id := range f.Budgets {
+		if id != defaultLimits && !isID(id) {
+			s.wrong("formations.budgets."+id, "want default or the id of a formation")
+		}
+	}
 	for key, paths := range map[string][]string{
 		"formations.readable_paths": f.Readable, "formations.writable_paths": f.Writable,
 	} {

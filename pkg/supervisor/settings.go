@@ -227,6 +227,12 @@ func (s *settings) value(key, n ast.Node, full string, field reflect.StructField
 	case cores:
 		s.put(n, full, dst, func(text string) (any, error) { return limits.ParseCPU(text) })
 		return
+	case money:
+		s.put(n, full, dst, parseMoney)
+		return
+	case share:
+		s.put(n, full, dst, parseShare)
+		return
 	case netip.Prefix:
 		s.put(n, full, dst, parsePrefix)
 		return

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"fmt"
 	"io"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -80,11 +79,15 @@ func (s *shower) block(v reflect.Value, path string, depth int) {
 func (s *shower) value(key string, v reflect.Value, full string, depth int) {
 	indent := strings.Repeat("  ", depth)
 	switch {
-	case strings.HasPrefix(full, "formations.limits.") && v.IsZero():
+	case strings.HasPrefix(full, "formations.limits.") && v.IsZero(), strings.HasPrefix(full, "formations.budgets.") && v.IsZero():
 		return // not limited here
 	case v.Kind() == reflect.Map && v.Len() > 0:
 		fmt.Fprintf(&s.text, "%s%s:\n", indent, key)
-		names := slices.Sorted(maps.Keys(v.Interface().(map[string]ResourceLimits)))
+		var names []string
+		for _, name := range v.MapKeys() {
+			names = append(names, name.String())
+		}
+		slices.Sort(names)
 		for _, name := range names {
 			s.value(name, v.MapIndex(reflect.ValueOf(name)), full+"."+name, depth+1)
 		}
@@ -117,6 +120,10 @@ func scalar(v reflect.Value, full string) string {
 		return bytesText(int64(x))
 	case cores:
 		return strconv.FormatFloat(float64(x), 'g', -1, 64)
+	case share:
+		return strconv.FormatFloat(float64(x), 'g', -1, 64)
+	case *money:
+		return strconv.FormatFloat(float64(*x), 'f', -1, 64)
 	case address:
 		return plain(x.String())
 	case auth.Secret:

@@ -101,6 +101,11 @@ var floors = []floor{
 	// Floor 2: hands. They do not know each other.
 	{"pkg/formation/llm", []string{"pkg/manifest", "pkg/formation/chat"}, "one way to ask any model"},
 	{
+		"pkg/formation/llm/budget",
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm", "pkg/formation/store"},
+		"the router's meter keeps its book in the store and takes its limits from the files",
+	},
+	{
 		"pkg/formation/llm/provider",
 		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm"},
 		"adapts a vendor's wire to llm.Model",
@@ -156,7 +161,7 @@ var floors = []floor{
 		"pkg/formation/httpapi",
 		[]string{
 			"pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/request",
-			"pkg/formation/memory", "pkg/formation/turn",
+			"pkg/formation/memory", "pkg/formation/turn", "pkg/formation/llm/budget",
 		},
 		"a door turns requests into turns",
 	},

@@ -111,6 +111,9 @@ type Task struct {
 	History []chat.Message
 	Deltas  bool    // somebody reads the text while it is made
 	Journal Journal // never nil
+	// User and Request are whom the model calls are booked on.
+	User    string
+	Request string
 }
 
 // Run answers a task. Text goes to sink as it is made when the task asks for

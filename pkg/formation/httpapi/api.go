@@ -22,8 +22,8 @@ import (
 	"github.com/agentformation/service/pkg/manifest"
 )
 
-// Config is what the API stands on. Formation, Turns, Requests, Sessions and
-// Keys are required.
+// Config is what the API stands on. Formation, Turns, Requests, Sessions, Usage
+// and Keys are required.
 type Config struct {
 	Formation *manifest.Formation
 	// Version is the deployed version; "" takes the manifest's, else
@@ -32,6 +32,7 @@ type Config struct {
 	Turns    Turns
 	Requests Requests
 	Sessions Sessions
+	Usage    Usage
 	// Keys is asked at every request, so that a rotation needs no restart.
 	Keys func() Keys
 	// HeaderPrefix is the word in X-<prefix>-* header names, "SVC" when empty.
@@ -72,8 +73,8 @@ func New(cfg Config) (http.Handler, error) {
 	switch {
 	case cfg.Formation == nil:
 		return nil, errors.New("httpapi: no formation")
-	case cfg.Turns == nil || cfg.Requests == nil || cfg.Sessions == nil || cfg.Keys == nil:
-		return nil, errors.New("httpapi: Turns, Requests, Sessions and Keys are required")
+	case cfg.Turns == nil || cfg.Requests == nil || cfg.Sessions == nil || cfg.Usage == nil || cfg.Keys == nil:
+		return nil, errors.New("httpapi: Turns, Requests, Sessions, Usage and Keys are required")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -120,6 +121,7 @@ func (a *api) routes(e *echo.Echo) {
 	e.GET("/v1/events/:session/:request", a.guard(dual, userByClient, a.followRequest))
 
 	e.GET("/v1/status", a.guard(adminOnly, userNone, a.status))
+	e.GET("/v1/usage", a.guard(adminOnly, userNone, a.usage))
 	e.GET("/v1/agents", a.guard(adminOnly, userNone, a.listAgents))
 	e.GET("/v1/agents/:id", a.guard(adminOnly, userNone, a.getAgent))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/httpapi"
 	"github.com/agentformation/service/pkg/formation/jobs"
+	"github.com/agentformation/service/pkg/formation/llm/budget"
 	"github.com/agentformation/service/pkg/formation/memory"
 	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
@@ -123,6 +124,7 @@ type door struct {
 	url    string
 	script *script
 	turns  *turn.Service
+	ledger *budget.Ledger
 	db     *store.DB
 }
 
@@ -130,6 +132,8 @@ type doorOptions struct {
 	formation *manifest.Formation
 	prefix    string
 	draining  func() bool
+	budgets   *manifest.Budgets
+	prices    budget.Prices
 }
 
 func openDoor(t *testing.T, opt doorOptions) *door {
@@ -159,11 +163,15 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 		Async:    manifest.Async{Mode: "auto", Threshold: time.Minute, EnableEstimation: true, ResultTTL: time.Hour, OnDisconnect: "continue"},
 		Response: manifest.Response{Format: "markdown", StreamTokens: true, Progress: true},
 	})
+	d.ledger = budget.New(budget.Config{
+		Formation: opt.formation.ID, DB: db, Limits: budget.Of(nil, opt.budgets), Prices: opt.prices, Log: zerolog.Nop(),
+	})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- queue.Run(ctx) }()
 	handler, err := httpapi.New(httpapi.Config{
 		Formation: opt.formation, Turns: d.turns, Requests: request.Reader{DB: db}, Sessions: mem,
+		Usage: d.ledger,
 		Keys: func() httpapi.Keys {
 			return httpapi.Keys{
 				Admin:  []httpapi.Digest{httpapi.DigestOf("fma_old"), httpapi.DigestOf(adminKey)},

@@ -21,6 +21,7 @@ const (
 	objectAgent         = "agent"
 	objectAgentList     = "agent_list"
 	objectStatus        = "formation_status"
+	objectUsage         = "usage"
 	objectHealth        = "status"
 	objectError         = "error"
 )
@@ -38,6 +39,7 @@ const (
 	typeAgent             = "agent.retrieved"
 	typeAgentList         = "agent.list"
 	typeStatus            = "status.retrieved"
+	typeUsage             = "usage.retrieved"
 )
 
 // envelope is the shape of every JSON reply but health (reference runtime.md 1.2).

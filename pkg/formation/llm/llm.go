@@ -45,8 +45,9 @@ type Request struct {
 
 // Account is whom a call is booked on. An empty field is nobody in particular.
 type Account struct {
-	Agent string
-	User  string
+	Agent   string
+	User    string
+	Request string // the turn that asks
 }
 
 // Settings are the sampling and transport settings of a call. A nil pointer

@@ -58,6 +58,9 @@ type Input struct {
 	History   []chat.Message
 	Deltas    bool
 	Journal   agent.Journal
+	// UserID and RequestID are whom the model calls are booked on.
+	UserID    string
+	RequestID string
 }
 
 // Handle answers a message. Progress and text go to sink as they come.
@@ -76,7 +79,9 @@ func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.A
 	if err := sink(chat.Event{Type: chat.Progress, Stage: chat.StageAgentProcessing, Content: "Agent " + decision.Agent + " is working"}); err != nil {
 		return chat.Answer{}, err
 	}
-	answer, err := a.Run(ctx, agent.Task{Message: in.Message, History: in.History, Deltas: in.Deltas, Journal: in.Journal}, sink)
+	answer, err := a.Run(ctx, agent.Task{
+		Message: in.Message, History: in.History, Deltas: in.Deltas, Journal: in.Journal, User: in.UserID, Request: in.RequestID,
+	}, sink)
 	if err != nil {
 		return chat.Answer{}, err
 	}

@@ -127,6 +127,7 @@ func (r *router) ask(ctx context.Context, in Input) (Decision, error) {
 	settings.Temperature = &zero
 	reply, err := llm.Collect(r.models.Stream(ctx, r.use.ID, llm.Request{
 		Messages: r.messages(in), Settings: settings, Schema: r.schema, SchemaName: "route", Purpose: "routing",
+		Account: llm.Account{User: in.UserID, Request: in.RequestID},
 	}), nil)
 	if err != nil {
 		return Decision{}, fmt.Errorf("ask the routing model: %w", err)

@@ -46,18 +46,23 @@ func New(db *store.DB) *Spool { return &Spool{db: db, wake: make(chan struct{})}
 
 // Add stores a record; it is durable when Add returns. A zero Time is now.
 func (s *Spool) Add(ctx context.Context, r Record) error {
+	if err := s.db.Write(ctx, func(tx *store.Tx) error { return s.Put(tx, r) }); err != nil {
+		return err
+	}
+	s.Wake()
+	return nil
+}
+
+// Put stores a record in the commit that it is about; Wake after it.
+func (s *Spool) Put(tx *store.Tx, r Record) error {
 	if r.Time.IsZero() {
 		r.Time = s.db.Now()
 	}
-	err := s.db.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec(`INSERT INTO records (time, kind, action, actor, result, message, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-			r.Time.UnixMilli(), r.Kind, r.Action, r.Actor, r.Result, r.Message, r.Detail)
-		return err
-	})
+	_, err := tx.Exec(`INSERT INTO records (time, kind, action, actor, result, message, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		r.Time.UnixMilli(), r.Kind, r.Action, r.Actor, r.Result, r.Message, r.Detail)
 	if err != nil {
 		return fmt.Errorf("store %s record: %w", r.Action, err)
 	}
-	s.Wake()
 	return nil
 }
 

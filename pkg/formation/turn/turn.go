@@ -344,7 +344,7 @@ func (s *Service) answer(t *live) (chat.Answer, error) {
 	defer release()
 	ctx, in := t.ctx, overlord.Input{
 		Message: t.rec.Message, AgentID: t.rec.AgentID, Journal: &journal{service: s, turn: t},
-		Deltas: t.stream != nil && s.cfg.Response.Deltas(),
+		Deltas: t.stream != nil && s.cfg.Response.Deltas(), UserID: t.rec.UserID, RequestID: t.rec.ID,
 	}
 	if !t.fresh {
 		past, err := s.cfg.Memory.Recall(ctx, t.rec.UserID, t.rec.SessionID)

@@ -44,6 +44,9 @@ func (s *Service) spec(f *formation, dir string) (process.Spec, error) {
 		ReadyTimeout: c.ReadyTimeout, DrainTimeout: c.DrainTimeout, KillTimeout: c.KillTimeout,
 		OrphanTimeout: c.OrphanTimeout, LameDuck: s.cfg.LameDuck,
 	}
+	if c.Budgets != nil {
+		spec.Budgets = c.Budgets(f.id)
+	}
 	spec.Guard, err = s.guard(f.id, spec)
 	return spec, err
 }

@@ -70,6 +70,9 @@ type Child struct {
 	ServerURL    string   // where a child reaches this supervisor
 	ServerID     string
 	HeaderPrefix string
+	// Budgets returns the operator's budget policy for a formation as JSON, nil
+	// when there is none. nil is none for all.
+	Budgets func(id string) []byte
 	// ReadyTimeout bounds the time to readiness, moved on by progress; DrainTimeout
 	// the end of open work; KillTimeout what comes after it; OrphanTimeout the
 	// life without a supervisor (0 is for ever).

@@ -139,7 +139,7 @@ func (m *Manager) prove(ctx context.Context, spec Spec, progress Progress) (*chi
 		return nil, err
 	}
 	req := control.LoadRequest{
-		Dir: spec.Dir, StateDir: spec.StateDir, ServerID: spec.ServerID, HeaderPrefix: spec.HeaderPrefix,
+		Dir: spec.Dir, StateDir: spec.StateDir, ServerID: spec.ServerID, HeaderPrefix: spec.HeaderPrefix, Budgets: spec.Budgets,
 		Fence: append([]string(nil), spec.Fence...),
 	}
 	for _, r := range dead {

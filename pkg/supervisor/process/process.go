@@ -60,6 +60,7 @@ type Spec struct {
 	Env          []string
 	ServerID     string
 	HeaderPrefix string
+	Budgets      []byte // the operator's budget policy, see control.LoadRequest
 	Socket       *ports.Socket
 	// ReadyTimeout bounds the time to readiness, moved on by progress. 0 is 300 s.
 	ReadyTimeout time.Duration

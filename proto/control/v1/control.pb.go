@@ -231,9 +231,12 @@ type LoadRequest struct {
 	StateDir string `protobuf:"bytes,2,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
 	// Launch ids that are dead or replaced; the child fences them in the store
 	// before it writes anything else.
-	Fence         []string `protobuf:"bytes,3,rep,name=fence,proto3" json:"fence,omitempty"`
-	ServerId      string   `protobuf:"bytes,4,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	HeaderPrefix  string   `protobuf:"bytes,5,opt,name=header_prefix,json=headerPrefix,proto3" json:"header_prefix,omitempty"`
+	Fence        []string `protobuf:"bytes,3,rep,name=fence,proto3" json:"fence,omitempty"`
+	ServerId     string   `protobuf:"bytes,4,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	HeaderPrefix string   `protobuf:"bytes,5,opt,name=header_prefix,json=headerPrefix,proto3" json:"header_prefix,omitempty"`
+	// The operator's budget policy as JSON, in the shape of the manifest's
+	// budgets; empty is none.
+	Budgets       []byte `protobuf:"bytes,6,opt,name=budgets,proto3" json:"budgets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -301,6 +304,13 @@ func (x *LoadRequest) GetHeaderPrefix() string {
 		return x.HeaderPrefix
 	}
 	return ""
+}
+
+func (x *LoadRequest) GetBudgets() []byte {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
 }
 
 type LoadResponse struct {
@@ -1367,13 +1377,14 @@ const file_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\x05 \x01(\x03R\tstartedAt\x12\x18\n" +
 	"\aserving\x18\x06 \x01(\bR\aserving\x12'\n" +
-	"\x0fcontrol_version\x18\a \x01(\x05R\x0econtrolVersion\"\x94\x01\n" +
+	"\x0fcontrol_version\x18\a \x01(\x05R\x0econtrolVersion\"\xae\x01\n" +
 	"\vLoadRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x1b\n" +
 	"\tstate_dir\x18\x02 \x01(\tR\bstateDir\x12\x14\n" +
 	"\x05fence\x18\x03 \x03(\tR\x05fence\x12\x1b\n" +
 	"\tserver_id\x18\x04 \x01(\tR\bserverId\x12#\n" +
-	"\rheader_prefix\x18\x05 \x01(\tR\fheaderPrefix\"{\n" +
+	"\rheader_prefix\x18\x05 \x01(\tR\fheaderPrefix\x12\x18\n" +
+	"\abudgets\x18\x06 \x01(\fR\abudgets\"{\n" +
 	"\fLoadResponse\x126\n" +
 	"\bprogress\x18\x01 \x01(\v2\x18.control.v1.LoadProgressH\x00R\bprogress\x12*\n" +
 	"\x04done\x18\x02 \x01(\v2\x14.control.v1.LoadDoneH\x00R\x04doneB\a\n" +
