@@ -37,7 +37,7 @@ drain time (formations.drain_timeout) to end.`,
 				return fmt.Errorf("the settings cannot be used, nothing was reloaded:\n%w", err)
 			}
 			if timeout <= 0 {
-				timeout = h.cfg.Formations.DrainTimeout + reloadTime
+				timeout = h.reloadTimeout()
 			}
 			t, err := a.targetOfHome(h.dir)
 			if err != nil {
@@ -49,6 +49,10 @@ drain time (formations.drain_timeout) to end.`,
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait for the new program (default: the drain time and half a minute)")
 	return cmd
 }
+
+// reloadTimeout is how long a reload may take by the settings: those that run
+// bound how long open requests are waited for.
+func (h *home) reloadTimeout() time.Duration { return h.cfg.Formations.DrainTimeout + reloadTime }
 
 // reload signals the supervisor and waits until it has told how it went.
 func (a *app) reload(ctx context.Context, h *home, timeout time.Duration) error {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -266,6 +267,28 @@ func TestEditKeys_ThroughALink(t *testing.T) {
 	}
 	if info, err := os.Lstat(filepath.Join(other, "config.yaml")); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is %v, %v", info.Mode(), err)
+	}
+}
+
+func TestEditKeys_TheFileStaysItsOwners(t *testing.T) {
+	t.Parallel()
+	home, path := homeWith(t, "auth: {keys: [{id: a, secret: b}]}\n")
+	owner := os.Geteuid()
+	if owner == 0 { // as when root works on the home of a service
+		owner = 65534
+		if err := os.Chown(path, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := RotateKey(home, "a", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != owner {
+		t.Errorf("the owner is %d, want %d", st.Uid, owner)
 	}
 }
 
