@@ -274,11 +274,12 @@ func (l *load) work(i int) {
 			err = complete(r.body)
 		}
 		l.mu.Lock()
-		if err != nil {
+		switch {
+		case err != nil:
 			l.failed = append(l.failed, fmt.Errorf("%s: %w", text, err))
-		} else if stream {
+		case stream:
 			l.stream++
-		} else {
+		default:
 			l.json++
 		}
 		l.mu.Unlock()
