@@ -2,11 +2,8 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/agentformation/service/pkg/client"
 )
@@ -77,7 +74,7 @@ func (a *app) target() (*target, error) {
 	if profiles.Default != "" {
 		return profiles.target(profiles.Default)
 	}
-	if _, err := os.Stat(filepath.Join(a.defaultHome(), "config.yaml")); err != nil && !errors.Is(err, fs.ErrPermission) {
+	if !isHome(a.defaultHome()) {
 		if a.server != "" {
 			return a.targetOfEnvironment()
 		}

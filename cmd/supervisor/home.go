@@ -26,15 +26,19 @@ const systemHome = "/var/lib/svc"
 func (a *app) ownHome() string { return filepath.Join(a.userHome, ".svc", "server") }
 
 // defaultHome is the home of a user's own supervisor, or that of the host where
-// the user has none.
+// the user has none and the host has one.
 func (a *app) defaultHome() string {
-	own := a.ownHome()
-	if _, err := os.Stat(filepath.Join(own, "config.yaml")); err != nil && a.systemHome != "" {
-		if _, err := os.Stat(a.systemHome); err == nil {
-			return a.systemHome
-		}
+	if a.systemHome == "" || isHome(a.ownHome()) || !isHome(a.systemHome) {
+		return a.ownHome()
 	}
-	return own
+	return a.systemHome
+}
+
+// isHome tells whether a directory has settings, as far as it can be seen: what
+// is closed to this user is taken for one, and what follows says so.
+func isHome(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "config.yaml"))
+	return err == nil || errors.Is(err, fs.ErrPermission)
 }
 
 // openHome reads the settings of --home or of the default home.
