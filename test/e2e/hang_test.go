@@ -20,6 +20,7 @@ func TestHang_AStoppedChildIsKilledReplacedAndFenced(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	harness.Until(t, "the process has stopped", func() bool { return harness.Halted(pid) })
 	// A new connection waits in the socket's queue for the next child.
 	harness.Fresh(t).Must(f.Request(harness.Chat{"message": "meanwhile", "agent_id": "poet", "session_id": "s"})).Want(t, http.StatusOK)
 	reply := f.UntilStatus("running").Want(t, http.StatusOK, "data.restart_count", "1")

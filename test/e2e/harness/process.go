@@ -132,6 +132,25 @@ func Alive(pid int) bool {
 	return err == nil && len(threads) > 1
 }
 
+// Halted tells whether every thread of a process has stopped. SIGSTOP returns
+// before that, and until then one may still accept a connection.
+func Halted(pid int) bool {
+	stats, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	if err != nil || len(stats) == 0 {
+		return false
+	}
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			return false
+		}
+		if _, after, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(after, "T") {
+			return false
+		}
+	}
+	return true
+}
+
 // CPU is the processor time that a process has used.
 func CPU(tb testing.TB, pid int) time.Duration {
 	tb.Helper()
