@@ -141,12 +141,15 @@ func (m message) text() string {
 		return s
 	}
 	var parts []struct {
+		Type string `json:"type"`
 		Text string `json:"text"`
 	}
 	_ = json.Unmarshal(m.Content, &parts)
-	texts := make([]string, len(parts))
-	for i, p := range parts {
-		texts[i] = p.Text
+	var texts []string
+	for _, p := range parts {
+		if p.Type == "text" {
+			texts = append(texts, p.Text)
+		}
 	}
 	return strings.Join(texts, "\n")
 }

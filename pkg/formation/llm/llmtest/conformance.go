@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
@@ -21,28 +24,40 @@ const guard = 30 * time.Second
 // Key is what adapters under test are made with; it must appear in no error.
 const Key = "sk-conformance-0123456789"
 
-// NewModel makes the adapter under test against a fake server, with Key.
-type NewModel func(t *testing.T, fake *fakellm.Server) llm.Model
+// Suite is an adapter and what its protocol can express.
+type Suite struct {
+	// New makes the adapter against a fake server, with Key.
+	New func(t *testing.T, fake *fakellm.Server) llm.Model
+	// Media are the kinds of parts that the protocol has a place for.
+	Media []chat.PartKind
+	// TextArgs and TextArgsStreamed tell that the arguments of a tool call are
+	// text, valid or not, in a plain reply and in a stream; else they are an
+	// object, and a call that can't be one fails the answer.
+	TextArgs, TextArgsStreamed bool
+	// Embeds tells that the adapter makes embeddings; CountsEmbedded that the
+	// protocol tells their tokens.
+	Embeds, CountsEmbedded bool
+}
 
 // Run checks the promises of llm.Model on an adapter of a wire protocol.
-func Run(t *testing.T, newModel NewModel) {
-	s := suite{newModel: newModel}
+func Run(t *testing.T, s Suite) {
 	t.Run("answers", s.answers)
+	t.Run("JSON", s.json)
+	t.Run("media", s.media)
 	t.Run("tools", s.tools)
 	t.Run("errors", s.errors)
 	t.Run("breaks", s.breaks)
 	t.Run("cancel", s.cancel)
 	t.Run("wire", s.wire)
+	t.Run("embeddings", s.embeddings)
 }
 
-type suite struct{ newModel NewModel }
-
 // start returns a model and the fake behind it, scripted with rules.
-func (s suite) start(t *testing.T, rules ...fakellm.Rule) (llm.Model, *fakellm.Server) {
+func (s Suite) start(t *testing.T, rules ...fakellm.Rule) (llm.Model, *fakellm.Server) {
 	t.Helper()
 	fake := fakellm.Start(t, fakellm.Options{Key: Key})
 	fake.Add(rules...)
-	return s.newModel(t, fake), fake
+	return s.New(t, fake), fake
 }
 
 func ask(message string, deltas bool) llm.Request {
@@ -96,7 +111,7 @@ func both(t *testing.T, run func(t *testing.T, deltas bool)) {
 
 const poem = "Grüße aus Köln — 你好, 🙂 and a \"quote\"\nwith a second line."
 
-func (s suite) answers(t *testing.T) {
+func (s Suite) answers(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, deltas bool) {
 		m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 5}})
@@ -138,29 +153,121 @@ func (s suite) answers(t *testing.T) {
 			}
 		})
 	})
-	t.Run("JSON of a schema", s.schema)
+	t.Run("what the provider's cache gave shows", func(t *testing.T) {
+		both(t, func(t *testing.T, deltas bool) {
+			m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: "ok", CachedTokens: 900}})
+			_, last, err := read(t, m, ask("hello", deltas))
+			u := last.Usage
+			if err != nil || u.CachedTokens != 900 || u.PromptTokens <= 900 || u.TotalTokens != u.PromptTokens+u.CompletionTokens {
+				t.Errorf("usage %+v, error %v", u, err)
+			}
+		})
+	})
 }
 
-func (s suite) schema(t *testing.T) {
+func (s Suite) json(t *testing.T) {
 	t.Parallel()
-	m, fake := s.start(t)
-	req := ask("Message:\nHow long does a sourdough loaf bake?", false)
-	req.Messages[0].Content = "Agents:\n\n- agent_id: baker\n  description: bread, loaves and ovens\n\n- agent_id: smith\n  description: iron and steel"
-	req.Schema = json.RawMessage(`{"type":"object","properties":{"agent_id":{"type":"string","enum":["smith","baker"]}},"required":["agent_id"],"additionalProperties":false}`)
-	req.SchemaName, req.Purpose = "route", "routing"
-	texts, _, err := read(t, m, req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(texts, ""); got != `{"agent_id":"baker"}` {
-		t.Errorf("the reply to a schema is %q", got)
-	}
-	if calls := fake.Calls(); len(calls) != 1 || calls[0].Purpose != "route" {
-		t.Errorf("the server saw %+v", calls)
-	}
+	t.Run("of a schema", func(t *testing.T) {
+		both(t, func(t *testing.T, deltas bool) {
+			m, fake := s.start(t)
+			req := ask("Message:\nHow long does a sourdough loaf bake?", deltas)
+			req.Messages[0].Content = "Agents:\n\n- agent_id: baker\n  description: bread, loaves and ovens\n\n- agent_id: smith\n  description: iron and steel"
+			req.Schema = json.RawMessage(`{"type":"object","properties":{"agent_id":{"type":"string","enum":["smith","baker"]}},"required":["agent_id"],"additionalProperties":false}`)
+			req.SchemaName, req.Purpose = "route", "routing"
+			texts, last, err := read(t, m, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(texts, ""); got != `{"agent_id":"baker"}` || last.Finish != "stop" || len(last.Calls) != 0 {
+				t.Errorf("the reply to a schema is %q, finish %q, calls %v", got, last.Finish, last.Calls)
+			}
+			if calls := fake.Calls(); len(calls) != 1 || calls[0].Purpose != "route" {
+				t.Errorf("the server saw %+v", calls)
+			}
+		})
+	})
+	t.Run("of an open schema", func(t *testing.T) {
+		both(t, func(t *testing.T, deltas bool) {
+			m, _ := s.start(t)
+			req := ask("go", deltas)
+			req.Schema, req.SchemaName = json.RawMessage(`{"type":"object","properties":{"sure":{"type":"boolean"}}}`), "verdict"
+			if texts, _, err := read(t, m, req); err != nil || strings.Join(texts, "") != `{"sure":false}` {
+				t.Errorf("the reply is %q, error %v", texts, err)
+			}
+		})
+	})
+	t.Run("of no shape", func(t *testing.T) {
+		both(t, func(t *testing.T, deltas bool) {
+			m, _ := s.start(t)
+			req := ask("go", deltas)
+			req.JSON = true
+			texts, last, err := read(t, m, req)
+			if err != nil || !json.Valid([]byte(strings.Join(texts, ""))) || last.Finish != "stop" {
+				t.Errorf("the reply is %q, finish %q, error %v", texts, last.Finish, err)
+			}
+		})
+	})
+	t.Run("beside tools", func(t *testing.T) {
+		t.Parallel()
+		m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: `{"a":1}`}})
+		req := ask("go", false)
+		req.JSON, req.Tools = true, []chat.ToolSpec{{Name: "noop"}}
+		texts, last, err := read(t, m, req)
+		if err != nil || strings.Join(texts, "") != `{"a":1}` || last.Finish != "stop" {
+			t.Errorf("the reply is %q, finish %q, error %v", texts, last.Finish, err)
+		}
+		if calls := fake.Calls(); len(calls) != 1 || !strings.Contains(calls[0].Body, "JSON") && !strings.Contains(calls[0].Body, "json") {
+			t.Errorf("nothing asked for JSON: %+v", calls)
+		}
+	})
 }
 
-func (s suite) tools(t *testing.T) {
+// media checks that each kind of part arrives byte for byte, or is refused
+// before anything is sent.
+func (s Suite) media(t *testing.T) {
+	t.Parallel()
+	for _, p := range []chat.Part{
+		{Kind: chat.Image, MediaType: "image/png", Name: "a.png", Data: []byte("\x89PNG\r\n\x1a\n\x00\xff")},
+		{Kind: chat.Audio, MediaType: "audio/wav", Name: "a.wav", Data: []byte("RIFF\x00\x01")},
+		{Kind: chat.Video, MediaType: "video/mp4", Name: "a.mp4", Data: []byte("\x00\x00ftyp")},
+		{Kind: chat.Document, MediaType: "application/pdf", Name: "a.pdf", Data: []byte("%PDF-1.7\n\xe2")},
+	} {
+		t.Run(string(p.Kind), func(t *testing.T) {
+			both(t, func(t *testing.T, deltas bool) {
+				m, fake := s.start(t)
+				req := ask("what is this?", deltas)
+				req.Messages[1].Parts = []chat.Part{p}
+				texts, _, err := read(t, m, req)
+				if !slices.Contains(s.Media, p.Kind) {
+					var failed *llm.CallError
+					if !errors.As(err, &failed) || failed.Reason != llm.Refused || !strings.Contains(failed.Detail, string(p.Kind)) || fake.Count() != 0 {
+						t.Errorf("error %v after %d calls, want a refusal before the first", err, fake.Count())
+					}
+					return
+				}
+				if got := strings.Join(texts, ""); err != nil || got != "Fake answer to: what is this?" {
+					t.Fatalf("text %q, error %v", got, err)
+				}
+				want := []string{fmt.Sprintf("%s %s %d", p.Kind, p.MediaType, len(p.Data))}
+				if diff := cmp.Diff(want, fake.Calls()[0].Parts); diff != "" {
+					t.Errorf("parts (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+	t.Run("several without a text", func(t *testing.T) {
+		t.Parallel()
+		m, fake := s.start(t)
+		req := ask("", false)
+		image := chat.Part{Kind: chat.Image, MediaType: "image/jpeg", Data: []byte("a")}
+		req.Messages[1].Parts = []chat.Part{image, image}
+		if _, _, err := read(t, m, req); err != nil || len(fake.Calls()[0].Parts) != 2 {
+			t.Errorf("parts %v, error %v", fake.Calls(), err)
+		}
+	})
+}
+
+func (s Suite) tools(t *testing.T) {
 	t.Parallel()
 	rule := fakellm.Rule{Reply: fakellm.Reply{Chunks: 6, Calls: []fakellm.ToolCall{
 		{ID: "call_1", Name: "weather", Args: `{"city":"Zürich 🙂","days":3}`},
@@ -180,12 +287,14 @@ func (s suite) tools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, last.Calls); diff != "" || last.Finish != "tool_calls" || len(texts) != 0 {
+		if diff := cmp.Diff(want, last.Calls, cmpopts.IgnoreFields(chat.ToolCall{}, "Seal")); diff != "" || last.Finish != "tool_calls" || len(texts) != 0 {
 			t.Errorf("finish %q, texts %q, calls (-want +got):\n%s", last.Finish, texts, diff)
 		}
 		req.Messages = append(req.Messages,
 			chat.Message{Role: chat.Assistant, Calls: last.Calls},
-			chat.Message{Role: chat.Tool, CallID: "call_1", Content: "sunny"})
+			chat.Message{Role: chat.Tool, CallID: "call_1", Content: "rain"},
+			chat.Message{Role: chat.Tool, CallID: "call_2", Content: ""},
+			chat.Message{Role: chat.Tool, CallID: "call_3", Content: "sunny"})
 		texts, _, err = read(t, m, req)
 		if got := strings.Join(texts, ""); err != nil || got != "The tool answered: sunny" {
 			t.Errorf("after the tool: %q, error %v", got, err)
@@ -194,18 +303,48 @@ func (s suite) tools(t *testing.T) {
 			t.Errorf("%d calls, want 2", n)
 		}
 	})
-	t.Run("invalid arguments are passed on", func(t *testing.T) {
+	t.Run("text may come before the calls", func(t *testing.T) {
 		both(t, func(t *testing.T, deltas bool) {
-			m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{ID: "c", Name: "f", Args: `{"a":`}}}})
-			_, last, err := read(t, m, ask("go", deltas))
-			if err != nil || len(last.Calls) != 1 || string(last.Calls[0].Args) != `{"a":` {
-				t.Errorf("calls %v, error %v", last.Calls, err)
+			m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: "let me look", Calls: []fakellm.ToolCall{{ID: "c", Name: "f", Args: `{"a":"b"}`}}}})
+			texts, last, err := read(t, m, ask("go", deltas))
+			if err != nil || strings.Join(texts, "") != "let me look" || len(last.Calls) != 1 || string(last.Calls[0].Args) != `{"a":"b"}` || last.Finish != "tool_calls" {
+				t.Errorf("texts %q, last %+v, error %v", texts, last, err)
 			}
 		})
 	})
+	t.Run("invalid arguments", s.invalidArguments)
 }
 
-func (s suite) errors(t *testing.T) {
+// invalidArguments are passed on where the protocol can carry them, so that the
+// model can be told; else the answer fails and may be asked for again.
+func (s Suite) invalidArguments(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, deltas bool) {
+		m, _ := s.start(t, fakellm.Rule{Times: 1, Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{ID: "c", Name: "f", Args: `{"a":`}}}})
+		req := ask("go", deltas)
+		_, last, err := read(t, m, req)
+		switch {
+		case !s.TextArgs && !s.TextArgsStreamed:
+			var failed *llm.CallError
+			if !errors.As(err, &failed) || failed.Reason != llm.Garbled {
+				t.Errorf("calls %v, error %v, want one that may be tried again", last.Calls, err)
+			}
+			return
+		case deltas && s.TextArgsStreamed, !deltas && s.TextArgs:
+			if err != nil || len(last.Calls) != 1 || string(last.Calls[0].Args) != `{"a":` {
+				t.Fatalf("calls %v, error %v", last.Calls, err)
+			}
+		default:
+			return // the protocol has no place for them here
+		}
+		req.Messages = append(req.Messages, chat.Message{Role: chat.Assistant, Calls: last.Calls}, chat.Message{Role: chat.Tool, CallID: "c", Content: "not valid JSON"})
+		if _, _, err = read(t, m, req); err != nil {
+			t.Errorf("the model can't be told: %v", err)
+		}
+	})
+}
+
+func (s Suite) errors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -246,7 +385,7 @@ func (s suite) errors(t *testing.T) {
 }
 
 // breaks are replies that do not end as they should.
-func (s suite) breaks(t *testing.T) {
+func (s Suite) breaks(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -260,12 +399,15 @@ func (s suite) breaks(t *testing.T) {
 		{"a plain reply cut", false, fakellm.Reply{Text: poem, CutBytes: 90}, 0, llm.Broken},
 		{"cut after the headers", true, fakellm.Reply{Text: poem, Cut: true}, 0, llm.Broken},
 		{"cut after two deltas", true, fakellm.Reply{Text: poem, Chunks: 5, CutAfter: 3}, 2, llm.Broken},
-		{"ended without an end", true, fakellm.Reply{Frames: []string{`{"choices":[{"delta":{"content":"x"}}]}`}, NoDone: true}, 1, llm.Broken},
+		{"cut inside a rune", true, fakellm.Reply{Text: poem, Chunks: 3, CutRune: true}, 0, llm.Broken},
+		{"a plain reply cut inside a rune", false, fakellm.Reply{Text: poem, CutRune: true}, 0, llm.Broken},
+		{"ended without an end", true, fakellm.Reply{Text: poem, Chunks: 5, EndAfter: 3}, 2, llm.Broken},
 		{"ended without a word", true, fakellm.Reply{RawStream: "\n"}, 0, llm.Garbled},
 		{"a plain reply of garbage", false, fakellm.Reply{Body: `{"choices":[{"message":{"content":"x"`}, 0, llm.Garbled},
-		{"a plain reply without choices", false, fakellm.Reply{Body: `{"choices":[]}`}, 0, llm.Garbled},
-		{"a frame of garbage", true, fakellm.Reply{Frames: []string{`{"choices":[{"delta":{"content":"x"}}]}`, `{nonsense`}}, 1, llm.Garbled},
-		{"an error inside a stream", true, fakellm.Reply{Frames: []string{`{"choices":[{"delta":{"content":"x"}}]}`, `{"error":{"message":"overloaded","type":"server_error"}}`}}, 1, llm.Overloaded},
+		{"a plain reply without choices", false, fakellm.Reply{Empty: true}, 0, llm.Garbled},
+		{"a stream without choices", true, fakellm.Reply{Empty: true}, 0, llm.Garbled},
+		{"a frame of garbage", true, fakellm.Reply{Text: poem, Chunks: 5, GarbageAfter: 2}, 1, llm.Garbled},
+		{"an error inside a stream", true, fakellm.Reply{Text: poem, Chunks: 5, FailAfter: 2, Message: "overloaded"}, 1, llm.Overloaded},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -282,7 +424,7 @@ func (s suite) breaks(t *testing.T) {
 	}
 }
 
-func (s suite) cancel(t *testing.T) {
+func (s Suite) cancel(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -330,16 +472,15 @@ func waitIdle(t *testing.T, fake *fakellm.Server) {
 }
 
 // wire holds what networks and servers do to correct replies.
-func (s suite) wire(t *testing.T) {
+func (s Suite) wire(t *testing.T) {
 	t.Parallel()
 	t.Run("borders anywhere", s.bordersAnywhere)
 	t.Run("a slow first token", s.slowFirstToken)
 	t.Run("deltas do not wait for the end", s.deltasAtOnce)
-	t.Run("empty choices", s.emptyChoices)
 	t.Run("connections are used again", s.connectionsAgain)
 }
 
-func (s suite) bordersAnywhere(t *testing.T) {
+func (s Suite) bordersAnywhere(t *testing.T) {
 	t.Parallel()
 	m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 3, Pieces: 400}})
 	texts, last, err := read(t, m, ask("hello", true))
@@ -348,7 +489,7 @@ func (s suite) bordersAnywhere(t *testing.T) {
 	}
 }
 
-func (s suite) slowFirstToken(t *testing.T) {
+func (s Suite) slowFirstToken(t *testing.T) {
 	t.Parallel()
 	m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: "late", Gate: "go"}})
 	go func() {
@@ -362,7 +503,7 @@ func (s suite) slowFirstToken(t *testing.T) {
 	}
 }
 
-func (s suite) deltasAtOnce(t *testing.T) {
+func (s Suite) deltasAtOnce(t *testing.T) {
 	t.Parallel()
 	m, fake := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Text: poem, Chunks: 5, Gate: "go", GateAfter: 3}})
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
@@ -376,18 +517,7 @@ func (s suite) deltasAtOnce(t *testing.T) {
 	}
 }
 
-func (s suite) emptyChoices(t *testing.T) {
-	t.Parallel()
-	m, _ := s.start(t, fakellm.Rule{Reply: fakellm.Reply{Frames: []string{
-		`{"choices":[]}`, `{"choices":[{"delta":{"content":"ok"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`, `{"choices":[]}`,
-	}}})
-	texts, last, err := read(t, m, ask("hello", true))
-	if got := strings.Join(texts, ""); err != nil || got != "ok" || last.Finish != "stop" {
-		t.Errorf("text %q, finish %q, error %v", got, last.Finish, err)
-	}
-}
-
-func (s suite) connectionsAgain(t *testing.T) {
+func (s Suite) connectionsAgain(t *testing.T) {
 	t.Parallel()
 	m, fake := s.start(t)
 	for i := range 6 {
