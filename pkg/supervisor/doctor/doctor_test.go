@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/big"
 	"net"
@@ -44,7 +45,7 @@ func healthy(t *testing.T) doctor.Config {
 	}
 	return doctor.Config{
 		Home: home, MaxHome: 500, Formations: filepath.Join(home, "formations"), Logs: filepath.Join(home, "logs"),
-		BindHost: "127.0.0.1", PortFirst: 42000, PortLast: 42050, Listen: "127.0.0.1:0", OwnUsers: true, Limits: true,
+		BindHost: "127.0.0.1", PortFirst: 42000, PortLast: 42050, Listen: "127.0.0.1:0", OwnUsers: os.Geteuid() == 0, Limits: true,
 		Program: "supervisor", Build: "1.2.3 (abc)", Runtime: runtime, Root: root,
 		Reach: func(context.Context) (doctor.Reached, error) {
 			return doctor.Reached{URL: "http://here", Version: "1.2.3", Formations: 2, Ports: 2}, nil
@@ -80,6 +81,24 @@ func TestRun_FindsNoFaultWhereThereIsNone(t *testing.T) {
 	}
 	if seen != 16 { // no certificate is set
 		t.Errorf("%d checks", seen)
+	}
+}
+
+// runsAs lets a supervisor of another user run, like this process otherwise.
+func runsAs(t *testing.T, cfg *doctor.Config, uid int) {
+	t.Helper()
+	cfg.PID, cfg.OwnUsers = 77, false
+	for _, name := range []string{"limits", "cgroup"} {
+		if err := os.MkdirAll(filepath.Join(cfg.Root, "proc/77"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(cfg.Root, "proc/self", name), filepath.Join(cfg.Root, "proc/77", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := fmt.Sprintf("Name:\tsupervisor\nUid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", uid)
+	if err := os.WriteFile(filepath.Join(cfg.Root, "proc/77/status"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -221,6 +240,21 @@ func TestRun_TellsEachFault(t *testing.T) {
 				write(t, filepath.Join(cfg.Root, "proc/self/limits"), "Max open files  256  256  files\n", 0o600)
 			},
 			"files", doctor.Fail, "at most 256", "LimitNOFILE",
+		},
+		"the service's user": {
+			func(t *testing.T, cfg *doctor.Config) { runsAs(t, cfg, 54321) },
+			"user", doctor.OK, "54321, for formations too", "",
+		},
+		"own users without root": {
+			func(t *testing.T, cfg *doctor.Config) {
+				runsAs(t, cfg, 54321)
+				cfg.OwnUsers = true
+			},
+			"user", doctor.Fail, "54321, which may not run formations as users of their own", "own-users.conf",
+		},
+		"a cgroup of another user": {
+			func(t *testing.T, cfg *doctor.Config) { runsAs(t, cfg, 54321) },
+			"cgroup", doctor.Warn, "version 2, not ours to divide: memory, pids, cpu", "Delegate=yes",
 		},
 		"no cgroups": {
 			func(t *testing.T, cfg *doctor.Config) {

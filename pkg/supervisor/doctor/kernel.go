@@ -98,11 +98,16 @@ func landlock(context.Context, *host) Result {
 	}
 }
 
+// users tells as whom formations run.
 func users(_ context.Context, h *host) Result {
-	if os.Geteuid() != 0 {
-		name := strconv.Itoa(os.Geteuid())
-		if u, err := user.Current(); err == nil {
+	if uid := h.uid(); uid != 0 {
+		name := strconv.Itoa(uid)
+		if u, err := user.LookupId(name); err == nil {
 			name = u.Username
+		}
+		if h.OwnUsers {
+			return fail("run the supervisor as root (deploy/systemd/own-users.conf), or remove formations.user_range",
+				"%s, which may not run formations as users of their own", name)
 		}
 		return ok("%s, for formations too", name)
 	}
@@ -111,6 +116,39 @@ func users(_ context.Context, h *host) Result {
 			"root, and formations would run as root too")
 	}
 	return ok("root; each formation runs as a user of its own")
+}
+
+// uid is the user of the supervisor: that runs, or to whom the home belongs, or
+// this one.
+func (h *host) uid() int {
+	if h.PID != 0 {
+		text, err := os.ReadFile(filepath.Join(h.Root, "proc", strconv.Itoa(h.PID), "status"))
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line) // Uid: real effective saved file-system
+			if err == nil && len(fields) >= 3 && fields[0] == "Uid:" {
+				if uid, err := strconv.Atoi(fields[2]); err == nil {
+					return uid
+				}
+			}
+		}
+	}
+	var st unix.Stat_t
+	if os.Geteuid() == 0 && unix.Stat(h.Home, &st) == nil {
+		return int(st.Uid)
+	}
+	return os.Geteuid()
+}
+
+// mayWrite tells whether a user may make something in a directory.
+func mayWrite(dir string, uid int) bool {
+	if uid == os.Geteuid() {
+		return unix.Access(dir, unix.W_OK) == nil
+	}
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return false
+	}
+	return uid == 0 || int(st.Uid) == uid && st.Mode&0o200 != 0 || st.Mode&0o002 != 0
 }
 
 func systemd(_ context.Context, h *host) Result {
@@ -152,8 +190,9 @@ func cgroups(_ context.Context, h *host) Result {
 	}
 	found, unified := ownCgroups(h.Root, string(own))
 	var missing []string
+	uid := h.uid()
 	for _, c := range controllers {
-		if found[c] == "" || unix.Access(found[c], unix.W_OK) != nil {
+		if found[c] == "" || !mayWrite(found[c], uid) {
 			missing = append(missing, c)
 		}
 	}
