@@ -28,7 +28,7 @@ import (
 const childEnv = "DEPLOYTEST_CHILD"
 
 // Main runs verify (goleak.VerifyTestMain, usually), or what this process was
-// started as: the first stage of a guarded child, a child, a supervisor. TestMain
+// started as: the stage before an init command, a child, a supervisor. TestMain
 // calls it.
 func Main(m *testing.M, verify func(*testing.M)) {
 	if _, staged, err := confine.FromEnv(); staged || err != nil {
