@@ -41,6 +41,7 @@ deb: build $(NFPM) ## leave a Debian package of both programs in bin
 
 test: ## run every test with the race detector
 	@scripts/deps test
+	@scripts/deps-onnxruntime.sh
 	go test -race -shuffle=on -count=1 -timeout=10m ./...
 
 check: lint vet fresh test ## what CI demands: format, lint, vet, generated files, tests
@@ -74,6 +75,7 @@ clean: ## remove bin, .make and .dev (the formations of "make run" with their da
 
 deps:
 	@scripts/deps
+	@scripts/deps-onnxruntime.sh
 
 vet: deps
 	go vet ./...
