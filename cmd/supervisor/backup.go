@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/supervisor/backup"
 	"github.com/agentformation/service/pkg/version"
@@ -83,7 +85,8 @@ func (a *app) restoreCommand() *cobra.Command {
 		Long: `Make a home of a backup; --check only reads it.
 
 The home of --home must be empty, or --force sets it aside. No supervisor may run
-on it. After the restore, "supervisor serve" starts every formation that ran.`,
+on it. After the restore, "supervisor serve" starts every formation that ran.
+Restored by root, the files belong to whom the home belonged to before.`,
 		Args: cobra.ExactArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
@@ -98,8 +101,12 @@ on it. After the restore, "supervisor serve" starts every formation that ran.`,
 				}
 				return a.printBackup(args[0]+" is whole", &report)
 			}
+			owner := ownerOf(a.homeDir())
 			report, err := backup.Restore(cmd.Context(), f, a.homeDir(), opts)
 			if err != nil {
+				return err
+			}
+			if err := a.giveTo(owner, a.homeDir()); err != nil {
 				return err
 			}
 			return a.printBackup("restored "+a.homeDir()+" from "+args[0], &report)
@@ -108,6 +115,37 @@ on it. After the restore, "supervisor serve" starts every formation that ran.`,
 	cmd.Flags().BoolVar(&opts.Force, "force", false, "set a home that is not empty aside")
 	cmd.Flags().BoolVar(&check, "check", false, "only read the backup and check that it is whole")
 	return cmd
+}
+
+// ownerOf returns the user and group of a home, nil when it is not there.
+func ownerOf(dir string) *unix.Stat_t {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return nil
+	}
+	return &st
+}
+
+// giveTo gives what root restored to the user that the supervisor runs as. The
+// files of formations with users of their own go to them at their next launch.
+func (a *app) giveTo(owner *unix.Stat_t, home string) error {
+	switch {
+	case os.Geteuid() != 0 || owner != nil && owner.Uid == 0:
+		return nil
+	case owner == nil:
+		a.say("the files belong to root: if the supervisor is to run as another user, chown -R them to it")
+		return nil
+	}
+	err := filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, int(owner.Uid), int(owner.Gid))
+	})
+	if err != nil {
+		return fmt.Errorf("give the restored home to user %d: %w", owner.Uid, err)
+	}
+	return nil
 }
 
 // printBackup prints what a backup holds, and what it does not.

@@ -150,14 +150,24 @@ func (h *home) changeFormation(id string, change func(secretfile.FormationKeys) 
 
 // endFormation ends the older keys of a formation.
 func (a *app) endFormation(h *home, id string) error {
+	ended := 0
 	k, err := h.changeFormation(id, func(k secretfile.FormationKeys) secretfile.FormationKeys {
+		ended = len(k.Valid(time.Now()))
 		k.Previous = nil
 		return k
 	})
 	if err != nil {
 		return err
 	}
-	return a.printKeys(k)
+	if err := a.printKeys(k); err != nil {
+		return err
+	}
+	if ended == 0 {
+		a.say("%s had no older keys", id)
+		return nil
+	}
+	a.say("%s before removed; they are refused within %s", count(ended, "pair"), formationTaking)
+	return nil
 }
 
 func (a *app) keysRemoveCommand() *cobra.Command {
