@@ -47,6 +47,17 @@ type authField struct {
 	fallback string
 }
 
+// example is a value that would be right.
+func (f authField) example() string {
+	switch {
+	case f.secret:
+		return "${{ secrets.NAME }}"
+	case f.key == "token_url", f.key == "issuer":
+		return "https://host/path"
+	}
+	return "<text>"
+}
+
 // authFields lists the text keys of each kind of authentication.
 func authFields(kind string) []authField {
 	switch kind {
@@ -61,12 +72,15 @@ func authFields(kind string) []authField {
 	case AuthHMAC:
 		return []authField{
 			{key: "secret", required: true, secret: true},
-			{key: "signature_header", fallback: "X-Signature"}, {key: "timestamp_header", fallback: "X-Timestamp"},
+			{key: "signature_header", fallback: "X-Signature"},
+			{key: "timestamp_header", fallback: "X-Timestamp"},
 		}
 	case AuthOAuth2:
 		return []authField{
-			{key: "client_id", required: true}, {key: "client_secret", required: true, secret: true},
-			{key: "token_url", required: true}, {key: "scope"},
+			{key: "client_id", required: true},
+			{key: "client_secret", required: true, secret: true},
+			{key: "token_url", required: true},
+			{key: "scope"},
 		}
 	case AuthOpenID:
 		return []authField{{key: "issuer", required: true}, {key: "audience", required: true}, {key: "jwks_url"}}
@@ -105,7 +119,7 @@ func (d *decoder) auth(o *object, kinds ...string) Auth {
 func (d *decoder) authOf(o *object, kind string, a *Auth) {
 	for _, f := range authFields(kind) {
 		if f.required && o.schema == nil {
-			o.require(f.key, f.key+": ${{ secrets.NAME }}")
+			o.require(f.key, f.key+": "+f.example())
 		}
 		v := o.text(f.key)
 		if f.secret {

@@ -29,6 +29,9 @@ type bundle struct {
 	bytes   int              // read so far
 	refs    map[string][]Ref // by file
 	faults  []Fault
+	// variables are those that the files read next may hold besides
+	// placeholders; see treeBuilder.
+	variables func(inner string) string
 }
 
 func newBundle(root *os.Root) *bundle {
@@ -112,7 +115,7 @@ func (b *bundle) parse(name string, data []byte) *node {
 		b.faults = append(b.faults, *src.fault(place{1, 1}, RuleRequired, "the file is empty"))
 		return nil
 	}
-	t := treeBuilder{src: src, anchors: map[string]*node{}}
+	t := treeBuilder{src: src, anchors: map[string]*node{}, variables: b.variables}
 	n := t.build(ast, "", 1)
 	b.faults = append(b.faults, t.faults...)
 	if n.kind == kindNull && len(t.faults) == 0 {

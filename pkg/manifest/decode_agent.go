@@ -70,68 +70,11 @@ func (l *loader) agent(item *node, key string) (*Agent, *node) {
 
 // agentFile reads the file of an agent that is listed by its id.
 func (l *loader) agentFile(item *node, key string) (*Agent, *node) {
-	id := item.text
-	if !agentID.MatchString(id) {
-		l.d.fault(item, key, RuleAgentID, "%q is no agent id; it has letters, digits and . _ - only", shorten(id))
-		if base := withoutExtension(path.Base(id)); agentID.MatchString(base) {
-			l.d.faults[len(l.d.faults)-1].Suggestion = base
-		}
-		return nil, nil
-	}
-	name := l.agentPath(id)
-	if name == "" {
-		l.d.fault(item, key, RuleFileMissing, "agents/%s.afs (or .yaml, .yml) does not exist", id)
-		names := l.agentNames()
-		if base := withoutExtension(id); slices.Contains(names, base) {
-			l.d.faults[len(l.d.faults)-1].Suggestion = base
-		} else {
-			l.d.faults[len(l.d.faults)-1].Suggestion = nearest(id, names)
-		}
-		return nil, nil
-	}
-	root := l.b.doc(name, bad(item, key, "", ""))
+	root := l.listed(item, key, fileKind{dirs: []string{"agents"}, what: "an agent id", rule: RuleAgentID})
 	if root == nil {
 		return nil, nil
 	}
-	return l.d.agent(root, agentPlace{listed: id, formation: l.f})
-}
-
-// agentPath returns the file of an agent, "" when there is none.
-func (l *loader) agentPath(id string) string {
-	if l.b.root == nil {
-		return ""
-	}
-	for _, ext := range agentExtensions() {
-		name := path.Join("agents", id+ext)
-		if _, err := l.b.root.Lstat(name); err == nil {
-			return name
-		}
-	}
-	return ""
-}
-
-// agentNames lists the ids that have an agent file.
-func (l *loader) agentNames() []string {
-	if l.b.root == nil {
-		return nil
-	}
-	dir, err := l.b.root.Open("agents")
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(maxFiles)
-	if err != nil {
-		return nil
-	}
-	var ids []string
-	for _, name := range names {
-		if id := withoutExtension(name); id != name {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
+	return l.d.agent(root, agentPlace{listed: item.text, formation: l.f})
 }
 
 func withoutExtension(name string) string {

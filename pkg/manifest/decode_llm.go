@@ -226,7 +226,7 @@ func (d *decoder) modelEntry(n *node, e entry, key string, media Media) *Model {
 	at := &node{file: n.file, at: e.at}
 	if !slices.Contains(capabilities(), e.key) {
 		d.fault(at, join(key, e.key), RuleModelCapability, "%q is no capability (one of %s)", shorten(e.key), strings.Join(capabilities(), ", "))
-		d.faults[len(d.faults)-1].Suggestion = nearest(e.key, capabilities())
+		d.faults[len(d.faults)-1].Suggestion = guess(e.key, capabilities())
 		return nil
 	}
 	m := &Model{Capability: e.key}
@@ -331,6 +331,9 @@ func (d *decoder) checkModel(v *node, key, capability string) bool {
 	case provider == "" || model == "" || !providerShape.MatchString(provider) || strings.ContainsAny(id, " \t\n"):
 		d.fault(v, key, RuleModelID, `%q is no model; write "provider/model"`, shown(v, key))
 		d.faults[len(d.faults)-1].Suggestion = d.guessModel(id)
+	case provider == "local" && strings.HasSuffix(id, ":"):
+		d.fault(v, key, RuleModelLocal, "%q has an empty revision; write one behind the colon or leave the colon out", shown(v, key))
+		d.faults[len(d.faults)-1].Suggestion = strings.TrimSuffix(id, ":")
 	case provider == "local" && !localShape.MatchString(id):
 		d.fault(v, key, RuleModelLocal, "%q lacks the owner of the model; write local/<owner>/<name>", shown(v, key))
 	case provider == "local" && capability == CapabilityText:

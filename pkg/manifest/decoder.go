@@ -25,10 +25,17 @@ func shown(n *node, key string) string {
 	if n == nil || n.kind == kindMap || n.kind == kindList || n.kind == kindNull {
 		return ""
 	}
-	if sensitive.MatchString(strings.ReplaceAll(key, "_tokens", "")) || strings.Contains(n.text, "@") {
+	if strings.Contains(n.text, "@") || !openly(key) && sensitive.MatchString(strings.ReplaceAll(key, "_tokens", "")) {
 		return "***"
 	}
 	return shorten(n.text)
+}
+
+// openly tells the keys beside a secret whose values are words.
+func openly(key string) bool {
+	last := key[strings.LastIndexByte(key, '.')+1:]
+	last, _, _ = strings.Cut(last, "[")
+	return last != key && (last == "type" || last == "mode" || last == "allowed_algorithms")
 }
 
 // bad returns a fault at n, whose dotted path is key.
@@ -148,6 +155,9 @@ func (o *object) free(keys ...string) {
 
 // warnKey warns at the key itself rather than at its value.
 func (o *object) warnKey(key string, rule RuleID, format string, args ...any) {
+	if o.n == nil {
+		return
+	}
 	o.d.warn(&node{file: o.n.file, at: o.entry(key)}, o.key(key), rule, format, args...)
 	o.d.warnings[len(o.d.warnings)-1].Text = shorten(key)
 }
@@ -181,8 +191,8 @@ func (o *object) endStrict() {
 		}
 		f := bad(&node{file: o.n.file, at: e.at}, o.key(e.key), RuleUnknownStrict, "the key %q is unknown here (one of %s)", shorten(e.key), strings.Join(o.used, ", "))
 		f.Text = shorten(e.key)
-		if guess := nearest(e.key, o.used); guess != "" {
-			f.Suggestion = o.key(guess)
+		if near := guess(e.key, o.used); near != "" {
+			f.Suggestion = o.key(near)
 		}
 		o.d.faults = append(o.d.faults, f)
 	}
@@ -199,13 +209,16 @@ func (o *object) unknown(open bool) {
 		if slices.Contains(o.used, e.key) {
 			continue
 		}
-		guess := nearest(e.key, o.used)
-		if open && guess == "" {
+		near := guess(e.key, o.used)
+		if open {
+			near = nearest(e.key, o.used)
+		}
+		if open && near == "" {
 			continue
 		}
 		o.warnKey(e.key, RuleUnknownKey, "the key %q is unknown and has no effect", shorten(e.key))
-		if guess != "" {
-			o.d.warnings[len(o.d.warnings)-1].Suggestion = o.key(guess)
+		if near != "" {
+			o.d.warnings[len(o.d.warnings)-1].Suggestion = o.key(near)
 		}
 	}
 }

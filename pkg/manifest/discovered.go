@@ -46,6 +46,7 @@ type Directive struct {
 	Kind  string // agent, mcp, skill, critical, file, model
 	Value string
 	Line  int
+	Col   int
 }
 
 // Trigger is a template in triggers/.

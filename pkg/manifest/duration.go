@@ -37,6 +37,18 @@ func parseSpan(s string, bare time.Duration) (time.Duration, error) {
 // day is the unit of the keys that end in _days.
 const day = 24 * time.Hour
 
+// brief writes a duration as a file would: 5m, not 5m0s.
+func brief(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 // unitName names what a bare number counts.
 func unitName(unit time.Duration) string {
 	switch unit {

@@ -76,6 +76,7 @@ type Formation struct {
 	Files []string
 
 	refs []Ref
+	late []Ref
 }
 
 // Agent returns the active agent with that id, or nil.
@@ -91,6 +92,11 @@ func (f *Formation) Agent(id string) *Agent {
 // Refs returns every placeholder of the manifest and its active agents in the
 // order of files and lines.
 func (f *Formation) Refs() []Ref { return f.refs }
+
+// LateRefs returns the placeholders that are resolved only when they are used:
+// those of transformers, triggers and skills, in the order of files and lines.
+// A value that is missing then matters to that use alone.
+func (f *Formation) LateRefs() []Ref { return f.late }
 
 // SecretRefs returns the placeholders that name a secret, as Refs does.
 func (f *Formation) SecretRefs() []Ref {

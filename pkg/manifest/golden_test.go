@@ -37,7 +37,7 @@ func golden(t *testing.T, kind string) {
 			if broken := kind == "broken"; broken != (err != nil) {
 				t.Errorf("broken is %v, error is %v", broken, err)
 			}
-			got := outcome(t, f, warnings, err)
+			got := outcome(t, f, warnings, err, strings.Contains(file, corpus))
 			if *update {
 				rewrite(t, file, ar, got)
 				return
@@ -49,13 +49,32 @@ func golden(t *testing.T, kind string) {
 	}
 }
 
+// corpus holds formations in directories by what they are about. Their wants
+// leave out what changes with every release and what repeats the input: the
+// warnings about keys without effect, and the raw manifest.
+const corpus = "../../test/formations/corpus"
+
 func goldenFiles(t *testing.T, kind string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", kind, "*.txtar"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no golden files of kind %s: %v", kind, err)
+	var all []string
+	for _, pattern := range []string{filepath.Join("testdata", kind, "*.txtar"), filepath.Join(corpus, kind, "*", "*.txtar")} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no golden files of kind %s: %v", kind, err)
+		}
+		all = append(all, files...)
 	}
-	return files
+	return all
+}
+
+// The corpus is as large as it was promised to be.
+func TestCorpus_HasManyFormations(t *testing.T) {
+	t.Parallel()
+	for kind, least := range map[string]int{"valid": 60, "broken": 150} {
+		if n := len(goldenFiles(t, kind)); n < least {
+			t.Errorf("%d %s formations, fewer than %d", n, kind, least)
+		}
+	}
 }
 
 // unpack writes the bundle and returns what is expected of it.
@@ -83,10 +102,13 @@ func write(t *testing.T, dir, name string, data []byte) {
 	}
 }
 
-func outcome(t *testing.T, f *manifest.Formation, warnings []manifest.Warning, err error) string {
+func outcome(t *testing.T, f *manifest.Formation, warnings []manifest.Warning, err error, brief bool) string {
 	t.Helper()
 	var b strings.Builder
 	for _, w := range warnings {
+		if brief && w.Rule == manifest.RuleNoEffect {
+			continue
+		}
 		b.WriteString("warning: " + w.String() + " [" + string(w.Rule) + "]\n")
 	}
 	if err != nil {
@@ -102,7 +124,15 @@ func outcome(t *testing.T, f *manifest.Formation, warnings []manifest.Warning, e
 	for _, ref := range f.Refs() {
 		b.WriteString("ref: " + ref.String() + " at " + ref.Key + "\n")
 	}
-	normal, err := json.MarshalIndent(changed(asJSON(t, baseline(t)), asJSON(t, f)), "", "  ")
+	for _, ref := range f.LateRefs() {
+		b.WriteString("late: " + ref.String() + " at " + ref.Key + "\n")
+	}
+	form := changed(asJSON(t, baseline(t)), asJSON(t, f))
+	if m, ok := form.(map[string]any); ok && brief {
+		delete(m, "Raw")
+		form = dropZero(m, false)
+	}
+	normal, err := json.MarshalIndent(form, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +166,13 @@ func asJSON(t *testing.T, v any) any {
 // changed returns what differs from base: blocks are cut to their changed
 // keys, everything else is whole.
 func changed(base, v any) any {
+	if list, ok := v.([]any); ok {
+		if first, ok := base.([]any); ok && len(first) > 0 {
+			for i := range list {
+				list[i] = changed(first[0], list[i])
+			}
+		}
+	}
 	was, ok := base.(map[string]any)
 	is, both := v.(map[string]any)
 	if !ok || !both {
@@ -148,6 +185,36 @@ func changed(base, v any) any {
 		}
 	}
 	return out
+}
+
+// dropZero leaves out what is empty; inside lists also what is false or 0, for
+// there nothing is left out because it is the default.
+func dropZero(v any, inList bool) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			_, list := value.([]any)
+			inList := inList || list && key != "Agents" // agents show what is not the default
+			if v[key] = dropZero(value, inList); v[key] == nil {
+				delete(v, key)
+			}
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		for i := range v {
+			v[i] = dropZero(v[i], inList)
+		}
+	case string, bool, float64:
+		if v == "" || inList && (v == false || v == 0.0) {
+			return nil
+		}
+	}
+	return v
 }
 
 // The normal forms of the other tests show only what differs from this one.
@@ -183,6 +250,39 @@ func rewrite(t *testing.T, file string, ar *txtar.Archive, got string) {
 	out.Files = append(out.Files, txtar.File{Name: "want", Data: []byte(got)})
 	if err := os.WriteFile(file, txtar.Format(out), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The line "rules:" above a valid formation names the rules that it keeps; the
+// outcome may not speak of them.
+func TestRules_EachHasAValidCase(t *testing.T) {
+	t.Parallel()
+	kept := map[manifest.RuleID]bool{}
+	for _, file := range goldenFiles(t, "valid") {
+		ar, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, line, ok := strings.Cut(string(ar.Comment), "\nrules: ")
+		if !ok {
+			continue
+		}
+		_, want := unpack(t, ar)
+		for id := range strings.FieldsSeq(line) {
+			kept[manifest.RuleID(id)] = true
+			if strings.Contains(want, "["+id+"]") {
+				t.Errorf("%s breaks the rule %s which it is to keep", file, id)
+			}
+		}
+	}
+	for _, r := range manifest.Rules() {
+		if !kept[r.ID] {
+			t.Errorf("no valid formation keeps the rule %s: %s", r.ID, r.Meaning)
+		}
+		delete(kept, r.ID)
+	}
+	for id := range kept {
+		t.Errorf("%s is kept but no listed rule", id)
 	}
 }
 

@@ -12,6 +12,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -83,6 +84,8 @@ type loader struct {
 	d        *decoder
 	f        *Formation
 	manifest string
+	servers  []MCPServer // inactive ones too
+	sopFiles []string    // everything below sops/
 }
 
 func (l *loader) load(root *node) (*Formation, []Warning, error) {
@@ -92,12 +95,18 @@ func (l *loader) load(root *node) (*Formation, []Warning, error) {
 		o := l.d.object(root, "")
 		l.d.formation(o, &f)
 		f.Agents = l.agents(o)
+		l.mcpServers(o)
+		l.a2aServices(o)
 		o.endOpen()
 		l.soul(o)
-		if len(l.d.faults) == 0 {
+		l.discovered()
+		f.order()
+		l.cross(o)
+		if len(l.d.faults)+len(l.b.faults) == 0 {
 			l.d.withoutModel(root, &f)
 		}
 	}
+	slices.SortStableFunc(f.late, func(a, b Ref) int { return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Col-b.Col) })
 	f.Files = l.b.files
 	for _, name := range l.b.files {
 		f.refs = append(f.refs, l.b.refs[name]...)
@@ -173,10 +182,18 @@ func (l *loader) warnings() []Warning {
 // compare orders faults by file in the order of reading, line and column.
 func (l *loader) compare(a, b Fault) int {
 	if a.File != b.File {
-		return slices.Index(l.b.files, a.File) - slices.Index(l.b.files, b.File)
+		return cmp.Or(l.place(a.File)-l.place(b.File), strings.Compare(a.File, b.File))
 	}
 	if a.Line != b.Line {
 		return a.Line - b.Line
 	}
 	return a.Col - b.Col
+}
+
+// place returns when a file was read; files that never were come last.
+func (l *loader) place(file string) int {
+	if i := slices.Index(l.b.files, file); i >= 0 {
+		return i
+	}
+	return len(l.b.files)
 }

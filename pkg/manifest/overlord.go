@@ -290,7 +290,7 @@ func (d *decoder) workflowRetry(o *object, r *WorkflowRetry) {
 	set(&r.BackoffFactor, o.float("backoff_factor", 1, 100))
 	set(&r.RetryOnErrors, o.texts("retry_on_errors"))
 	if r.InitialDelay > r.MaxDelay {
-		o.faultAt("initial_delay", "max_delay", RuleRange, "initial_delay is %s, above max_delay %s", r.InitialDelay, r.MaxDelay)
+		o.faultAt("initial_delay", "max_delay", RuleRange, "initial_delay is %s, above max_delay %s", brief(r.InitialDelay), brief(r.MaxDelay))
 	}
 	o.end()
 }
@@ -309,6 +309,7 @@ func (d *decoder) workflowTimeouts(o *object, w *Workflow) {
 		if t.take(key) == nil {
 			at, key = o, "max_timeout_seconds"
 		}
-		at.faultAt(key, "", RuleRange, "workflow_timeout is %s, above max_timeout_seconds %s", w.Timeouts.Workflow, w.MaxTimeout)
+		at.faultAt(key, "", RuleRange, "workflow_timeout is %s, above max_timeout_seconds %s",
+			brief(w.Timeouts.Workflow), brief(w.MaxTimeout))
 	}
 }

@@ -15,8 +15,10 @@ const (
 // RBAC says whether groups decide what a user may do.
 type RBAC struct {
 	Active string // auto: on when there are groups
-	// Fallback is the group of users without one; "" refuses them.
+	// Fallback is the group of users without one, or "".
 	Fallback string
+	// Refuse tells that users without a group are refused: fallback: false.
+	Refuse bool
 }
 
 // Middleware is the tool server that names a user's groups: a command or a URL.
@@ -82,7 +84,7 @@ func (d *decoder) rbac(o *object, r *RBAC) {
 	if name, ok := fallback.text("a group"); ok {
 		r.Fallback = name
 	}
-	fallback.off()
+	r.Refuse = fallback.off()
 	fallback.end()
 	o.end()
 }
@@ -148,7 +150,7 @@ func (d *decoder) heartbeat(o *object) *Heartbeat {
 	d.spanSlot(s, time.Second, &h.Interval)
 	s.end()
 	if h.Interval < time.Second {
-		o.faultAt("interval", "", RuleRange, "is %s; it is at least 1s", h.Interval)
+		o.faultAt("interval", "", RuleRange, "is %s; it is at least 1s", brief(h.Interval))
 	}
 	set(&h.Target, o.word("target"))
 	a := o.block("active_hours")

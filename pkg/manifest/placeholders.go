@@ -24,7 +24,13 @@ func (b *treeBuilder) placeholders(n *node, key string) {
 			at = b.cursor.next(b.src, "${{", n.at)
 		}
 		kind, name, size, err := cutPlaceholder(rest[i:])
-		if err != nil {
+		if inner, end := innerPlaceholder(rest[i:]); err != nil && b.variables != nil && end > 0 {
+			if wrong := b.variables(inner); wrong != "" {
+				b.fault(at, key, RuleVariable, "%s", wrong)
+				b.faults[len(b.faults)-1].Text = shorten(inner)
+			}
+			size = end
+		} else if err != nil {
 			b.fault(at, key, RulePlaceholder, "%s", err.Error())
 			size = len("${{")
 		} else {
@@ -32,6 +38,16 @@ func (b *treeBuilder) placeholders(n *node, key string) {
 		}
 		rest = rest[i+size:]
 	}
+}
+
+// innerPlaceholder returns what stands between the braces that s starts with,
+// and how many bytes all takes; 0 when they are never closed.
+func innerPlaceholder(s string) (inner string, size int) {
+	end := strings.Index(s, "}}")
+	if end < 0 {
+		return "", 0
+	}
+	return strings.Trim(s[len("${{"):end], " \t\r\n"), end + len("}}")
 }
 
 // cursor is a place in a source with its byte offset in the line. It moves

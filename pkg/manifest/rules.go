@@ -70,7 +70,41 @@ const (
 	RuleAgentNone       RuleID = "agent.none"
 )
 
-// The rules whose breach is a Warning.
+// The rules about what refers to what.
+const (
+	RuleReference      RuleID = "name.unknown"
+	RuleDuplicate      RuleID = "name.duplicate"
+	RuleMismatch       RuleID = "name.mismatch"
+	RuleNeeds          RuleID = "block.needs"
+	RuleServerID       RuleID = "server.id"
+	RuleGroupID        RuleID = "group.id"
+	RuleGroupCycle     RuleID = "group.cycle"
+	RuleGrant          RuleID = "group.grant"
+	RuleSkillForm      RuleID = "skill.form"
+	RuleTransformerURL RuleID = "transformer.url"
+	RuleVariable       RuleID = "transformer.variable"
+)
+
+// The rules whose breach is a Warning. Those about triggers make a call of the
+// trigger fail.
+const (
+	RuleUnlisted         RuleID = "file.unlisted"
+	RuleShadowed         RuleID = "file.shadowed"
+	RuleSkillFile        RuleID = "skill.file"
+	RuleSkillDescription RuleID = "skill.description"
+	RuleSkillName        RuleID = "skill.name"
+	RuleSOPTwice         RuleID = "sop.twice"
+	RuleSOPDescription   RuleID = "sop.description"
+	RuleSOPReference     RuleID = "sop.reference"
+	RuleTriggerName      RuleID = "trigger.name"
+	RuleTriggerPath      RuleID = "trigger.path"
+	RuleTriggerVariable  RuleID = "trigger.variable"
+	RuleKnowledgePath    RuleID = "knowledge.path"
+	RuleCommandAlias     RuleID = "command.alias"
+	RuleUnpriced         RuleID = "budget.unpriced"
+)
+
+// The older rules whose breach is a Warning.
 const (
 	RuleUnknownKey    RuleID = "key.unknown"
 	RuleNoEffect      RuleID = "key.no_effect"
@@ -142,6 +176,31 @@ func Rules() []Rule {
 		{ID: RuleAgentDuplicate, Meaning: "agent ids are unique"},
 		{ID: RuleAgentMismatch, Meaning: "an agent file has the id it is listed under"},
 		{ID: RuleAgentNone, Meaning: "at least one agent is active"},
+		{ID: RuleReference, Meaning: "a name refers to something that is there"},
+		{ID: RuleDuplicate, Meaning: "something is listed once"},
+		{ID: RuleMismatch, Meaning: "a file has the name that it is listed or found under"},
+		{ID: RuleNeeds, Meaning: "a block has the other blocks that it needs"},
+		{ID: RuleServerID, Meaning: "the id of a tool server or service has at most 64 letters, digits and . _ -"},
+		{ID: RuleGroupID, Meaning: "the id of a group has at most 64 letters, digits and . _ -"},
+		{ID: RuleGroupCycle, Meaning: "groups do not inherit from each other in a circle"},
+		{ID: RuleGrant, Meaning: "memory.write names formation or group:<id>"},
+		{ID: RuleSkillForm, Meaning: "the name of a skill has a-z, 0-9 and -"},
+		{ID: RuleTransformerURL, Meaning: "what a transformer delivers has an address"},
+		{ID: RuleVariable, Meaning: "a transformer uses the variables there are"},
+		{ID: RuleUnlisted, Meaning: "files of agents, tool servers and services are listed", Warns: true},
+		{ID: RuleShadowed, Meaning: "a file is not hidden by one of another ending", Warns: true},
+		{ID: RuleSkillFile, Meaning: "the directory of a skill has a SKILL.md", Warns: true},
+		{ID: RuleSkillDescription, Meaning: "a skill has a description", Warns: true},
+		{ID: RuleSkillName, Meaning: "a skill is called like its directory", Warns: true},
+		{ID: RuleSOPTwice, Meaning: "a procedure's file name stands once below sops", Warns: true},
+		{ID: RuleSOPDescription, Meaning: "a procedure has a description", Warns: true},
+		{ID: RuleSOPReference, Meaning: "the directives of a procedure refer to something that is there", Warns: true},
+		{ID: RuleTriggerName, Meaning: "a trigger's file name has letters, digits, _ and -", Warns: true},
+		{ID: RuleTriggerPath, Meaning: "parse holds paths into the payload", Warns: true},
+		{ID: RuleTriggerVariable, Meaning: "a trigger's variables are ${{ data.<path> }}", Warns: true},
+		{ID: RuleKnowledgePath, Meaning: "a path of knowledge is there", Warns: true},
+		{ID: RuleCommandAlias, Meaning: "an alias names a command or a procedure", Warns: true},
+		{ID: RuleUnpriced, Meaning: "a budget of money has prices", Warns: true},
 		{ID: RuleUnknownKey, Meaning: "keys are known", Warns: true},
 		{ID: RuleNoEffect, Meaning: "keys have an effect in this release", Warns: true},
 		{ID: RuleAgentName, Meaning: "an agent has a name", Warns: true},

@@ -95,7 +95,7 @@ func (o *object) between(key string, least, most time.Duration) read[time.Durati
 		bounds(r.schema, least.Seconds(), most.Seconds())
 	}
 	if r.v != nil && *r.v > most {
-		o.d.fault(o.n.get(key), o.key(key), RuleRange, "is %s; it is at most %s", shown(o.n.get(key), o.key(key)), most)
+		o.d.fault(o.n.get(key), o.key(key), RuleRange, "is %s; it is at most %s", shown(o.n.get(key), o.key(key)), brief(most))
 		r.v = nil
 	}
 	return r

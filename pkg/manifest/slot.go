@@ -124,6 +124,9 @@ func (s *slot) end() {
 		got = s.n.text
 	}
 	s.d.fault(s.n, s.path, RuleType, "takes %s, not %s", want, got)
+	if s.n.kind == kindText && slices.ContainsFunc(s.shapes, func(shape string) bool { return strings.Contains(shape, "false") }) {
+		s.d.faults[len(s.d.faults)-1].Suggestion = unquoted(s.n, kindBool)
+	}
 }
 
 // mustText takes a text and reports anything else.

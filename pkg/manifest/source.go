@@ -168,7 +168,16 @@ func (s *source) syntaxFault(err error) *Fault {
 			return s.fault(place{p.line, tab + 1}, RuleYAMLTab, "a tab indents this line; use spaces")
 		}
 	}
-	return s.fault(p, RuleYAMLSyntax, "not well-formed YAML: "+at.GetMessage()+syntaxHint(at.GetMessage()))
+	hint := syntaxHint(at.GetMessage())
+	if p.line > 0 && p.line <= len(s.lines) {
+		switch line := s.lines[p.line-1]; {
+		case strings.Contains(line, "{ ${{"), strings.Contains(line, ": ${{") && strings.Contains(line, "{") && strings.Contains(at.GetMessage(), "must be specified"):
+			hint = "; put a ${{ }} inside braces in quotes"
+		case strings.Contains(at.GetMessage(), "double-quoted") && strings.Contains(line, `\`):
+			hint = `; a \ in double quotes begins an escape: write \\ or use single quotes`
+		}
+	}
+	return s.fault(p, RuleYAMLSyntax, "not well-formed YAML: "+at.GetMessage()+hint)
 }
 
 func syntaxHint(message string) string {

@@ -1,5 +1,10 @@
 package manifest
 
+import (
+	"slices"
+	"strings"
+)
+
 // nearest returns the candidate that word was probably meant to be, or "": one
 // slip per three letters, at most three. The first of equally near ones wins.
 func nearest(word string, candidates []string) string {
@@ -11,11 +16,54 @@ func nearest(word string, candidates []string) string {
 		if c == word {
 			continue
 		}
-		if d := distance(word, c); d < bestDistance || (d == bestDistance && best == "") {
+		if d := distance(word, c); d >= len(word) {
+			continue
+		} else if d < bestDistance || (d == bestDistance && best == "") {
 			best, bestDistance = c, d
 		}
 	}
 	return best
+}
+
+// guess returns what word was probably meant to be among the words of one key
+// or the keys of one block: a near one, one that begins with it, or the only
+// one that holds it.
+func guess(word string, candidates []string) string {
+	word = strings.ToLower(strings.TrimSpace(word))
+	if to := synonym(word); slices.Contains(candidates, to) {
+		return to
+	}
+	for _, c := range candidates {
+		if strings.EqualFold(c, word) {
+			return c
+		}
+	}
+	if near := nearest(word, candidates); near != "" || len(word) < 3 {
+		return near
+	}
+	for _, c := range candidates {
+		if strings.HasPrefix(c, word) {
+			return c
+		}
+	}
+	found := ""
+	for _, c := range candidates {
+		if strings.Contains(c, word) {
+			if found != "" {
+				return ""
+			}
+			found = c
+		}
+	}
+	return found
+}
+
+// synonym is a word of other tools for one of ours, or "".
+func synonym(word string) string {
+	return map[string]string{
+		"md": "markdown", "plain": "text", "plaintext": "text", "stdio": "command", "sse": "http", "streamable-http": "http",
+		"url": "endpoint", "token": "bearer", "oauth": "oauth2", "apikey": "api_key",
+	}[word]
 }
 
 // distance counts the insertions, deletions, replacements and swaps of

@@ -97,6 +97,9 @@ type treeBuilder struct {
 	nodes   int // built so far, aliases expanded
 	full    bool
 	cursor  cursor
+	// variables tells what is wrong with a placeholder that is none of a
+	// configuration file, "" when nothing; nil knows no others.
+	variables func(inner string) string
 }
 
 func (b *treeBuilder) fault(p place, key string, rule RuleID, format string, args ...any) {
@@ -169,6 +172,10 @@ func (b *treeBuilder) mapping(out *node, values []*ast.MappingValueNode, key str
 		name, ok := keyText(mv.Key)
 		if !ok {
 			b.fault(at, key, RuleYAMLKey, "a key is plain text")
+			continue
+		}
+		if strings.HasPrefix(name, "//") {
+			b.fault(at, key, RuleYAMLKey, "// begins no comment; write # instead")
 			continue
 		}
 		value := b.build(mv.Value, join(key, name), depth+1)

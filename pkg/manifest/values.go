@@ -194,7 +194,11 @@ func (o *object) span(key string, unit, least time.Duration) read[time.Duration]
 		return r
 	}
 	if length < least {
-		o.d.fault(v, o.key(key), RuleRange, "is %s; it is at least %s", v.text, least)
+		if length == 0 && unit > time.Second {
+			o.d.fault(v, o.key(key), RuleRange, "is %s; it is above 0", v.text)
+		} else {
+			o.d.fault(v, o.key(key), RuleRange, "is %s; it is at least %s", v.text, brief(least))
+		}
 		return r
 	}
 	r.v = &length
@@ -217,11 +221,7 @@ func (o *object) enum(key, a string, words ...string) read[string] {
 
 func (d *decoder) enumFault(v *node, key, a string, words []string) {
 	d.fault(v, key, RuleEnum, "%q is not %s (one of %s)", shown(v, key), a, strings.Join(words, ", "))
-	last := &d.faults[len(d.faults)-1]
-	last.Suggestion = nearest(strings.ToLower(v.text), words)
-	if slices.Contains(words, strings.ToLower(v.text)) {
-		last.Suggestion = strings.ToLower(v.text)
-	}
+	d.faults[len(d.faults)-1].Suggestion = guess(v.text, words)
 }
 
 func anySlice(words []string) []any {
