@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // anthropic is the Messages protocol, version 2023-06-01.
@@ -85,6 +86,7 @@ func (anthropic) read(x *exchange) (*query, error) {
 	q := &query{Model: in.Model, Stream: in.Stream, usage: true}
 	for _, b := range in.System {
 		q.Messages = append(q.Messages, message{Role: "system", Content: quote(b.Text)})
+		q.json = q.json || strings.Contains(b.Text, "JSON object")
 	}
 	for i, m := range in.Messages {
 		if err := q.anthropicMessage(m, in.Messages[:i]); err != nil {

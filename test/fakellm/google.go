@@ -87,6 +87,7 @@ func (google) read(x *exchange) (*query, error) {
 	if in.SystemInstruction != nil {
 		for _, p := range in.SystemInstruction.Parts {
 			q.Messages = append(q.Messages, message{Role: "system", Content: quote(*p.Text)})
+			q.json = q.json || strings.Contains(*p.Text, "JSON object")
 		}
 	}
 	for i, c := range in.Contents {

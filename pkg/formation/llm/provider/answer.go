@@ -26,6 +26,10 @@ type answer struct {
 	// begun tells that something of an answer was seen.
 	begun   bool
 	overrun bool // more than maxCalls tool calls
+	// hold keeps the text back until it is whole: it is JSON that was asked for
+	// in words, which many models put into a code block.
+	hold bool
+	held []byte
 }
 
 // partialCall is a tool call whose arguments are still coming.
@@ -45,7 +49,13 @@ func (a *answer) pass(text string) {
 }
 
 // say yields the whole runes of a piece of text.
-func (a *answer) say(piece []byte) { a.pass(a.text.next(piece)) }
+func (a *answer) say(piece []byte) {
+	if a.hold {
+		a.held = append(a.held, piece...)
+		piece = nil
+	}
+	a.pass(a.text.next(piece))
+}
 
 // call finds the call that a piece belongs to, or begins it.
 func (a *answer) call(index int) *partialCall {
@@ -80,6 +90,9 @@ func (a *answer) end(complete bool) error {
 	}
 	if !complete && a.finish == "" {
 		return &llm.CallError{Reason: llm.Broken, Detail: "the stream ended before the answer did"}
+	}
+	if a.hold && len(a.held) > 0 {
+		a.pass(a.text.next(unfenced(a.held)))
 	}
 	if rest := a.text.rest(); rest != "" {
 		a.pass(rest)

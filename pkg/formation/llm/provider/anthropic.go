@@ -64,27 +64,28 @@ func (a *anthropic) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.C
 	return func(yield func(llm.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		res, forced, err := a.post(ctx, req)
+		reply := newMessageReply(req.Model, yield)
+		res, err := a.post(ctx, req, reply)
 		if err != nil {
 			yield(llm.Chunk{}, err)
 			return
 		}
-		a.read(res, newMessageReply(req.Model, forced, yield), cancel)
+		a.read(res, reply, cancel)
 	}
 }
 
-// post sends the request, again without a field that the model refuses. The
-// second result tells that the text comes as the arguments of a forced tool.
-func (a *anthropic) post(ctx context.Context, req llm.Request) (*http.Response, bool, error) {
+// post sends the request, again without a field that the model refuses, and
+// tells reply in which form JSON will come.
+func (a *anthropic) post(ctx context.Context, req llm.Request, reply *messageReply) (*http.Response, error) {
 	var known messageQuirks
 	if q, ok := a.quirks.Load(req.Model); ok {
 		known, _ = q.(messageQuirks)
 	}
 	q := known
 	for {
-		params, err := a.params(req, q)
+		params, hinted, err := a.params(req, q)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		var more []option.RequestOption
 		if req.Deltas {
@@ -96,12 +97,13 @@ func (a *anthropic) post(ctx context.Context, req llm.Request) (*http.Response, 
 			if q != known {
 				a.quirks.Store(req.Model, q)
 			}
-			return res, params.ToolChoice.OfTool != nil, nil
+			reply.out.hold, reply.forced = hinted, params.ToolChoice.OfTool != nil
+			return res, nil
 		}
 		failed, said := a.failure(res, err)
 		relaxed, ok := q.relax(failed.Status, said.all())
 		if !ok {
-			return nil, false, failed
+			return nil, failed
 		}
 		q = relaxed
 	}

@@ -20,8 +20,8 @@ type messageReply struct {
 	streamed bool
 }
 
-func newMessageReply(model string, forced bool, yield func(llm.Chunk, error) bool) *messageReply {
-	return &messageReply{out: answer{model: model, yield: yield}, forced: forced}
+func newMessageReply(model string, yield func(llm.Chunk, error) bool) *messageReply {
+	return &messageReply{out: answer{model: model, yield: yield}}
 }
 
 func (r *messageReply) answer() *answer { return &r.out }

@@ -25,9 +25,9 @@ const (
 	minCached = 4 << 10
 )
 
-// params makes the body of a call.
-func (a *anthropic) params(req llm.Request, q messageQuirks) (sdk.MessageNewParams, error) {
-	p := sdk.MessageNewParams{Model: req.Model, MaxTokens: defaultAnswer}
+// params makes the body of a call. hinted tells that JSON is asked for in words.
+func (a *anthropic) params(req llm.Request, q messageQuirks) (p sdk.MessageNewParams, hinted bool, err error) {
+	p = sdk.MessageNewParams{Model: req.Model, MaxTokens: defaultAnswer}
 	if s := req.Settings; s.MaxTokens != nil {
 		p.MaxTokens = int64(*s.MaxTokens)
 	}
@@ -44,51 +44,56 @@ func (a *anthropic) params(req llm.Request, q messageQuirks) (sdk.MessageNewPara
 	hint := setFormat(&p, req, q)
 	for _, m := range withHint(req, hint) {
 		if err := a.addMessage(&p, &m); err != nil {
-			return p, err
+			return p, false, err
 		}
 	}
 	markCached(&p, req)
-	return p, nil
+	return p, hint != "", nil
 }
 
 // setFormat asks for JSON: by a schema that the provider enforces, else by a
-// tool that must be called, else (there are other tools) in the words it returns.
+// tool that must be called, else (there are other tools, or no shape to give the
+// tool) in the words it returns.
 func setFormat(p *sdk.MessageNewParams, req llm.Request, q messageQuirks) (hint string) {
-	switch {
-	case len(req.Schema) == 0 && !req.JSON:
-		return ""
-	case len(req.Schema) > 0 && closed(req.Schema) && !q.noSchema:
-		if schema := titled(req); schema != nil {
-			p.OutputConfig.Format.Schema = schema
-			return ""
-		}
-	case len(req.Tools) == 0:
-		schema := json.RawMessage(nil)
-		if s := titled(req); s != nil {
-			schema, _ = json.Marshal(s) // it was JSON a moment ago
-		}
-		tool := sdk.ToolParam{Name: answerTool, Description: param.NewOpt("Gives the answer."), InputSchema: inputSchema(schema)}
-		p.Tools = []sdk.ToolUnionParam{{OfTool: &tool}}
-		p.ToolChoice.OfTool = &sdk.ToolChoiceToolParam{Name: answerTool, DisableParallelToolUse: param.NewOpt(true)}
+	if !wantsJSON(req) {
 		return ""
 	}
-	return jsonHint(req)
+	schema := titled(req)
+	switch {
+	case schema == nil, len(req.Tools) > 0 && (q.noSchema || !closed(req.Schema)):
+		return jsonHint(req)
+	case closed(req.Schema) && !q.noSchema:
+		p.OutputConfig.Format.Schema = schema
+		return ""
+	}
+	tool := sdk.ToolParam{Name: answerTool, Description: param.NewOpt("Gives the answer."), InputSchema: objectSchema(schema)}
+	p.Tools = []sdk.ToolUnionParam{{OfTool: &tool}}
+	p.ToolChoice.OfTool = &sdk.ToolChoiceToolParam{Name: answerTool, DisableParallelToolUse: param.NewOpt(true)}
+	return ""
 }
 
-// inputSchema passes a JSON Schema through; the protocol wants it to be one of
-// an object.
+// inputSchema passes a JSON Schema through.
 func inputSchema(schema json.RawMessage) sdk.ToolInputSchemaParam {
-	extra := map[string]any{}
-	if len(schema) > 0 && json.Unmarshal(schema, &extra) == nil {
-		delete(extra, "type")
+	var members map[string]any
+	if json.Unmarshal(schema, &members) != nil || members == nil {
+		members = map[string]any{}
 	}
-	out := sdk.ToolInputSchemaParam{ExtraFields: extra}
-	out.Properties = map[string]any{}
-	if p, ok := extra["properties"]; ok {
-		out.Properties = p
-		delete(extra, "properties")
+	return objectSchema(members)
+}
+
+// objectSchema makes the schema one of an object, as the protocol wants it. Its
+// bytes are the same each time, or the provider's cache would not know them: the
+// SDK's own type would shuffle the members.
+func objectSchema(members map[string]any) sdk.ToolInputSchemaParam {
+	members["type"] = "object"
+	if _, ok := members["properties"]; !ok {
+		members["properties"] = map[string]any{}
 	}
-	return out
+	raw, err := json.Marshal(members) // sorted
+	if err != nil {
+		return sdk.ToolInputSchemaParam{Properties: map[string]any{}}
+	}
+	return param.Override[sdk.ToolInputSchemaParam](json.RawMessage(raw))
 }
 
 // addMessage adds a message in the protocol's order: the system's words apart,

@@ -102,10 +102,11 @@ func (g *google) run(ctx context.Context, req llm.Request, out *contentReply) er
 	}
 	_, noSchema := g.noSchema.Load(req.Model)
 	for {
-		contents, config, err := g.contents(req, noSchema)
+		contents, config, hinted, err := g.contents(req, noSchema)
 		if err != nil {
 			return err
 		}
+		out.out.hold = hinted
 		t := &trip{}
 		call := context.WithValue(ctx, tripKey{}, t)
 		if req.Deltas {

@@ -15,10 +15,10 @@ import (
 // of the third generation refuse calls of their history without any signature.
 const noSeal = "skip_thought_signature_validator"
 
-// contents makes the body of a call.
-func (g *google) contents(req llm.Request, noSchema bool) ([]*genai.Content, *genai.GenerateContentConfig, error) {
+// contents makes the body of a call. hinted tells that JSON is asked for in words.
+func (g *google) contents(req llm.Request, noSchema bool) (contents []*genai.Content, config *genai.GenerateContentConfig, hinted bool, err error) {
 	once := false
-	config := &genai.GenerateContentConfig{AutomaticContinuation: &once} // each call is one that was reserved
+	config = &genai.GenerateContentConfig{AutomaticContinuation: &once} // each call is one that was reserved
 	if s := req.Settings; s.Temperature != nil {
 		t := float32(*s.Temperature)
 		config.Temperature = &t
@@ -38,19 +38,20 @@ func (g *google) contents(req llm.Request, noSchema bool) ([]*genai.Content, *ge
 		config.Tools = []*genai.Tool{{FunctionDeclarations: declared}}
 	}
 	b := contentBuilder{peer: &g.peer, config: config, fills: strings.HasPrefix(req.Model, "gemini-3"), names: map[string]string{}}
-	for _, m := range withHint(req, googleFormat(config, req, noSchema)) {
+	hint := googleFormat(config, req, noSchema)
+	for _, m := range withHint(req, hint) {
 		if err := b.add(&m); err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 	}
-	return b.contents, config, nil
+	return b.contents, config, hint != "", nil
 }
 
 // googleFormat asks for JSON. With tools, or for a schema that the model does
 // not take, it returns the words to do so instead.
 func googleFormat(config *genai.GenerateContentConfig, req llm.Request, noSchema bool) (hint string) {
 	switch {
-	case len(req.Schema) == 0 && !req.JSON:
+	case !wantsJSON(req):
 		return ""
 	case len(req.Tools) > 0:
 		return jsonHint(req)

@@ -1,11 +1,14 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
 )
+
+func wantsJSON(req llm.Request) bool { return req.JSON || len(req.Schema) > 0 }
 
 // jsonHint asks in words for the JSON that a protocol or a model has no
 // parameter for.
@@ -55,4 +58,17 @@ func object(args json.RawMessage) map[string]any {
 		return map[string]any{"invalid_arguments": string(args)}
 	}
 	return out
+}
+
+// unfenced returns the text inside a code block that is the whole text.
+func unfenced(text []byte) []byte {
+	inner := bytes.TrimSpace(text)
+	if !bytes.HasPrefix(inner, []byte("```")) || !bytes.HasSuffix(inner, []byte("```")) {
+		return text
+	}
+	_, inner, ok := bytes.Cut(inner, []byte("\n"))
+	if !ok {
+		return text
+	}
+	return bytes.TrimSpace(bytes.TrimSuffix(inner, []byte("```")))
 }

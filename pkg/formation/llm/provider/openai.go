@@ -63,7 +63,9 @@ func (o *openAI) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chun
 			yield(llm.Chunk{}, err)
 			return
 		}
-		o.read(res, newReply(req.Model, yield), cancel)
+		reply := newReply(req.Model, yield)
+		reply.out.hold = wantsJSON(req) && o.quirksOf(req.Model).format == noFormat
+		o.read(res, reply, cancel)
 	}
 }
 

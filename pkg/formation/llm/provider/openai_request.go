@@ -151,7 +151,7 @@ func audioFormat(mediaType string) string {
 // without which OpenAI refuses the plain JSON mode.
 func openAIHint(req llm.Request, q quirks) string {
 	switch {
-	case len(req.Schema) > 0 && q.format == jsonSchema, len(req.Schema) == 0 && !req.JSON:
+	case len(req.Schema) > 0 && q.format == jsonSchema, !wantsJSON(req):
 		return ""
 	case len(req.Schema) == 0 && q.format != noFormat && mentionsJSON(req.Messages):
 		return ""
@@ -213,7 +213,7 @@ func appendSettings(b []byte, s llm.Settings, q quirks) []byte {
 // server can.
 func appendFormat(b []byte, req llm.Request, q quirks) []byte {
 	switch {
-	case len(req.Schema) == 0 && !req.JSON || q.format == noFormat:
+	case !wantsJSON(req) || q.format == noFormat:
 		return b
 	case len(req.Schema) == 0 || q.format == jsonObject:
 		return append(b, `,"response_format":{"type":"json_object"}`...)
