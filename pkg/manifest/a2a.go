@@ -115,6 +115,7 @@ func (d *decoder) registries(o *object) []A2ARegistry {
 	s := o.slot("registries")
 	s.list(func(_ int, item *slot) {
 		r := A2ARegistry{HealthCheckTimeout: 5 * time.Second, RetryAttempts: 3}
+		patterned(item.schema, urlPattern)
 		if url, ok := item.text("a URL"); ok {
 			if d.url(item.n, item.path) {
 				r.URL = url
@@ -146,7 +147,10 @@ func (d *decoder) a2aService(o *object, a *A2AOutbound, stem string) *A2AService
 	d.schemaOf(o, &s.Schema, !inline)
 	id := o.alias("id", "service_id")
 	if inline {
-		o.require(id, "id: my-service")
+		o.either("id", "service_id")
+		if o.n != nil {
+			o.require(id, "id: my-service")
+		}
 	} else {
 		o.require("name", "name: My Service")
 		o.require("description", "description: what the service does")

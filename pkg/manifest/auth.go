@@ -101,9 +101,17 @@ func (d *decoder) auth(o *object, kinds ...string) Auth {
 		set(&a.AcceptInline, o.boolean("accept_inline"))
 	}
 	for _, kind := range kinds {
-		if kind == a.Type || o.schema != nil {
-			d.authOf(o, kind, &a)
+		if kind != a.Type && o.schema == nil {
+			continue
 		}
+		d.authOf(o, kind, &a)
+		var required []string
+		for _, f := range authFields(kind) {
+			if f.required {
+				required = append(required, f.key)
+			}
+		}
+		o.when("type", kind, required, nil)
 	}
 	if o.schema == nil && (a.Type == AuthEnv || a.Type == AuthNone) {
 		return a // every other key is a variable, or nothing

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strings"
 	"time"
 	_ "time/tzdata" // so that a formation is as valid on a host without time zones
@@ -143,6 +144,7 @@ func (d *decoder) rce(o *object, r *RCE) {
 	auth := o.block("auth")
 	set(&r.Token, auth.secret("token"))
 	auth.end()
+	o.either("token", "auth")
 	if o.n != nil && auth.n == nil {
 		o.require("token", "token: ${{ secrets.RCE_TOKEN }}")
 	}
@@ -219,6 +221,7 @@ func (d *decoder) coding(o *object) *Coding {
 	}
 	client.end()
 	d.codingCommand(o, c)
+	o.either("client", "command")
 	if o.n != nil && client.n == nil && o.take("command") == nil {
 		o.require("client", "client: <name> or command: <program>")
 	}
@@ -267,10 +270,8 @@ func (d *decoder) timezone(o *object, key string, more ...string) read[string] {
 	if r.v == nil {
 		return r
 	}
-	for _, word := range more {
-		if *r.v == word {
-			return r
-		}
+	if slices.Contains(more, *r.v) {
+		return r
 	}
 	if _, err := time.LoadLocation(*r.v); err != nil || *r.v == "Local" || strings.TrimSpace(*r.v) == "" {
 		d.fault(o.n.get(key), o.key(key), RuleTimezone, "%q is no time zone; write one like UTC or Europe/Berlin", shown(o.n.get(key), key))

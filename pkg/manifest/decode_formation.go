@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"github.com/agentformation/service/pkg/fault"
 )
 
@@ -20,13 +22,15 @@ func CheckID(id string) error {
 	if !formationID.MatchString(id) {
 		return fault.Errorf(fault.Invalid, "", "a formation id has 3 to 50 of a-z, 0-9 and -, and neither starts nor ends with -")
 	}
-	reserved := []string{
-		"health", "ping", "rpc", "server", "admin", "metrics", "api", "draft", "mcp", "docs", "console", "all",
-	}
-	if slices.Contains(reserved, id) {
+	if slices.Contains(reservedIDs(), id) {
 		return fault.Errorf(fault.Invalid, "", "the formation id %q is reserved; choose another", id)
 	}
 	return nil
+}
+
+// reservedIDs are routes of the server.
+func reservedIDs() []string {
+	return []string{"health", "ping", "rpc", "server", "admin", "metrics", "api", "draft", "mcp", "docs", "console", "all"}
 }
 
 // laterKeys are documented blocks of the manifest that are read and checked,
@@ -83,7 +87,9 @@ func (d *decoder) head(o *object, f *Formation) {
 	d.schemaOf(o, &f.Schema, true)
 	o.require("id", "id: my-formation")
 	id := o.word("id")
-	patterned(id.schema, formationID.String())
+	if id.schema != nil {
+		id.schema.Pattern, id.schema.Not = formationID.String(), &jsonschema.Schema{Enum: anySlice(reservedIDs())}
+	}
 	if id.v != nil && *id.v != "" {
 		f.ID = *id.v
 		if err := CheckID(f.ID); err != nil {

@@ -32,6 +32,9 @@ func (d *decoder) llmBlock(o *object, l *LLM) {
 		d.literal(v, key)
 		return true
 	})
+	if s := o.note("endpoints"); s != nil {
+		s.PropertyNames = &jsonschema.Schema{Pattern: providerShape.String()}
+	}
 	l.Endpoints = o.textMap("endpoints", func(name string, v *node, key string) bool {
 		if !providerShape.MatchString(name) {
 			d.fault(v, key, RuleModelProvider, "%q is no provider name; it has a-z, 0-9 and . _ -", shorten(name))
@@ -39,6 +42,9 @@ func (d *decoder) llmBlock(o *object, l *LLM) {
 		}
 		return d.baseURL(v, key)
 	})
+	if s := o.note("endpoints"); s != nil {
+		s.AdditionalProperties.Pattern = `^[hH][tT][tT][pP][sS]?://[^/?#]+[^?#]*$|\$\{\{`
+	}
 	l.Aliases = d.aliases(o)
 	l.Settings = l.Settings.With(d.settings(o.block("settings")))
 	l.Settings.Caching = *d.cachingOf(o.block("settings").block("caching"), l.Settings.Caching)

@@ -51,13 +51,9 @@ func brief(d time.Duration) string {
 
 // unitName names what a bare number counts.
 func unitName(unit time.Duration) string {
-	switch unit {
-	case time.Minute:
-		return "minutes"
-	case time.Hour:
-		return "hours"
-	case day:
-		return "days"
+	name, ok := map[time.Duration]string{time.Minute: "minutes", time.Hour: "hours", day: "days"}[unit]
+	if !ok {
+		return "seconds"
 	}
-	return "seconds"
+	return name
 }

@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/agentformation/service/pkg/manifest"
@@ -54,7 +57,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if diff := cmp.Diff(formation, again, cmp.AllowUnexported(manifest.Formation{})); diff != "" {
+		if diff := cmp.Diff(formation, again, cmp.AllowUnexported(manifest.Formation{}), cmpopts.IgnoreUnexported(manifest.MCPUse{})); diff != "" {
 			t.Errorf("two readings differ:\n%s", diff)
 		}
 		if manifest.CheckID(formation.ID) != nil || len(formation.Agents) == 0 || strings.TrimSpace(formation.Description) == "" {
@@ -84,4 +87,74 @@ func checkPlace(t *testing.T, src []byte, f manifest.Fault) {
 	if most := utf8.RuneCountInString(lines[f.Line-1]) + 2; f.Col > most {
 		t.Errorf("column %d of %d: %#v", f.Col, most-2, f)
 	}
+}
+
+// FuzzLoad holds whole bundles, as txtar archives, against Load: it never
+// panics or hangs, every fault has a place in its file, two readings agree, and
+// what it accepts is complete.
+func FuzzLoad(f *testing.F) {
+	for _, pattern := range []string{"testdata/*/*.txtar", corpus + "/*/*/*.txtar"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			bundle, _, _ := strings.Cut(string(data), "-- want --\n")
+			f.Add([]byte(bundle))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ar := txtar.Parse(data)
+		if len(ar.Files) > 12 {
+			return
+		}
+		dir, texts := t.TempDir(), map[string][]byte{}
+		for _, file := range ar.Files {
+			at := filepath.Join(dir, filepath.FromSlash(file.Name))
+			if !filepath.IsLocal(filepath.FromSlash(file.Name)) || strings.ContainsRune(file.Name, 0) ||
+				os.MkdirAll(filepath.Dir(at), 0o755) != nil || os.WriteFile(at, file.Data, 0o600) != nil {
+				return // a name that no archive could hold
+			}
+			texts[filepath.ToSlash(filepath.Clean(file.Name))] = file.Data
+		}
+		start := time.Now()
+		formation, warnings, err := manifest.Load(dir)
+		if d := time.Since(start); d > 10*time.Second {
+			t.Errorf("took %s", d)
+		}
+		again, _, errAgain := manifest.Load(dir)
+		if (err == nil) != (errAgain == nil) || err != nil && err.Error() != errAgain.Error() {
+			t.Fatalf("two readings differ: %v, %v", err, errAgain)
+		}
+		var all manifest.Faults
+		if faults, ok := errors.AsType[*manifest.Faults](err); ok {
+			all = *faults
+		} else if err != nil {
+			t.Fatalf("error is %T: %v", err, err)
+		}
+		for _, w := range warnings {
+			all = append(all, manifest.Fault(w))
+		}
+		for _, fault := range all {
+			if text, ok := texts[fault.File]; ok && fault.Line > 0 {
+				checkPlace(t, text, fault)
+			}
+		}
+		if err != nil {
+			return
+		}
+		if diff := cmp.Diff(formation, again, cmp.AllowUnexported(manifest.Formation{}), cmpopts.IgnoreUnexported(manifest.MCPUse{})); diff != "" {
+			t.Errorf("two readings differ:\n%s", diff)
+		}
+		if manifest.CheckID(formation.ID) != nil || len(formation.Agents) == 0 || strings.TrimSpace(formation.Description) == "" {
+			t.Errorf("accepted %+v", formation)
+		}
+		if _, err := json.Marshal(formation); err != nil {
+			t.Errorf("the normal form is no JSON: %v", err)
+		}
+	})
 }

@@ -3,6 +3,8 @@ package manifest
 import (
 	"slices"
 	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // groups reads groups/.
@@ -43,7 +45,11 @@ func (d *decoder) group(o *object, g *Group, id *string) {
 	watch.end()
 	mcp.end()
 	memory := o.block("memory")
-	set(&g.MemoryWrite, memory.texts("write"))
+	write := memory.texts("write")
+	if write.schema != nil {
+		write.schema.Items.Pattern = "^(formation|group:.+)$"
+	}
+	set(&g.MemoryWrite, write)
 	if v := memory.take("write"); v != nil && v.kind == kindList {
 		for _, item := range v.items {
 			if item.kind == kindText && item.text != "formation" && (!strings.HasPrefix(item.text, "group:") || item.text == "group:") {
@@ -90,6 +96,9 @@ func (d *decoder) groupAgents(s *slot) (Access, map[string]map[string]ToolFilter
 			a.Allow, a.Deny = d.globs(b.slot("allow")), d.globs(b.slot("deny"))
 			if b.schema == nil {
 				b.end()
+			} else {
+				b.schema.AdditionalProperties = &jsonschema.Schema{Types: []string{"object", "null"}}
+				one("", &object{d: d, path: s.path, schema: b.schema.AdditionalProperties})
 			}
 		}
 	} else if s.block() != nil {

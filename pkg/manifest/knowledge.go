@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"maps"
 	"path"
 	"strings"
 	"time"
@@ -163,10 +164,13 @@ func (d *decoder) sourcePlace(o *object, s *KnowledgeSource) {
 	if p := d.localPath(o, "path"); p != nil {
 		s.Path = *p
 	}
-	set(&s.URL, o.text("url"))
+	url := o.text("url")
+	patterned(url.schema, "^("+strings.ReplaceAll(strings.Join(remoteSchemes(), "|"), "+", `\+`)+`)://.|\$\{\{`)
+	set(&s.URL, url)
 	if u := o.take("url"); u != nil && u.kind == kindText {
 		d.remote(u, o.key("url"))
 	}
+	o.exactly("path", "url")
 	if o.n == nil {
 		return
 	}
@@ -214,17 +218,16 @@ func (d *decoder) sourceSync(o *object, s *KnowledgeSource) {
 	b.end()
 }
 
-// sourceAuths lists the keys of each kind of a remote source's auth.
-func sourceAuths() map[string][]string {
+// sourceKeys lists the keys of one kind of a remote source's auth.
+func sourceKeys(kind string) []string {
 	return map[string][]string{
 		"basic":   {"username", "password"},
 		"bearer":  {"token"},
-		"headers": nil,
 		"aws":     {"access_key_id", "secret_access_key", "session_token", "region", "profile", "endpoint_url"},
 		"gcp":     {"credentials_json", "project"},
 		"azure":   {"connection_string", "account_name", "account_key"},
 		"ssh_key": {"username", "key", "key_path", "private_key", "passphrase"},
-	}
+	}[kind]
 }
 
 func (d *decoder) sourceAuth(o *object, s *KnowledgeSource) {
@@ -232,13 +235,14 @@ func (d *decoder) sourceAuth(o *object, s *KnowledgeSource) {
 		return
 	}
 	o.require("type", "type: basic")
-	set(&s.Auth.Type, o.enum("type", "a kind of authentication", "basic", "bearer", "headers", "aws", "gcp", "azure", "ssh_key"))
+	kinds := []string{"basic", "bearer", "headers", "aws", "gcp", "azure", "ssh_key"}
+	set(&s.Auth.Type, o.enum("type", "a kind of authentication", kinds...))
 	s.Auth.Values = map[string]string{}
-	for kind, keys := range sourceAuths() {
+	for _, kind := range kinds {
 		if kind != s.Auth.Type && o.schema == nil {
 			continue
 		}
-		for _, key := range keys {
+		for _, key := range sourceKeys(kind) {
 			if v := o.text(key).v; v != nil {
 				s.Auth.Values[key] = *v
 				d.literalVariable(o.take(key), o.key(key), key)
@@ -246,9 +250,7 @@ func (d *decoder) sourceAuth(o *object, s *KnowledgeSource) {
 		}
 	}
 	if s.Auth.Type == "headers" || o.schema != nil {
-		for name, v := range o.textMap("headers", nil) {
-			s.Auth.Values[name] = v
-		}
+		maps.Copy(s.Auth.Values, o.textMap("headers", nil))
 	}
 	if s.Auth.Type == "ssh_key" || o.schema != nil {
 		set(&s.Auth.AcceptNewHostKeys, o.boolean("accept_new_host_keys"))

@@ -66,6 +66,8 @@ func (d *decoder) logStream(o *object) LogStream {
 	if (s.Transport == "file" || s.Transport == "stream") && o.n != nil {
 		o.require("destination", "destination: where the events go")
 	}
+	o.when("transport", "file", []string{"destination"}, nil)
+	o.when("transport", "stream", []string{"destination"}, nil)
 	s.Auth = d.auth(o.block("auth"), AuthBearer, AuthBasic, AuthAPIKey, AuthToken, AuthSASL)
 	o.end()
 	return s

@@ -155,6 +155,8 @@ func (d *decoder) mcpServer(o *object, m *MCP, inline bool) *MCPServer {
 	s.Auth = d.auth(o.block("auth"), AuthEnv, AuthBearer, AuthBasic, AuthAPIKey, AuthNone)
 	set(&s.Metadata, o.freeBlock("metadata"))
 	o.free("capabilities", "rate_limiting", "name", "version", "author", "url", "license")
+	o.when("type", MCPCommand, []string{"command"}, []string{"endpoint", "protocol", "method", "headers", "health_check"})
+	o.when("type", MCPHTTP, []string{"endpoint"}, []string{"command", "args", "env", "cwd"})
 	o.end()
 	if o.n != nil {
 		s.File, s.Line = o.n.file, o.n.at.line
@@ -223,6 +225,7 @@ func (d *decoder) toolFilter(o *object) ToolFilter {
 		Allow: d.globs(o.slot(o.alias("allow", "whitelist"))),
 		Deny:  d.globs(o.slot(o.alias("deny", "blacklist"))),
 	}
+	o.either("allow", "deny", "whitelist", "blacklist")
 	if o.n != nil && o.take("allow") == nil && o.take("whitelist") == nil && o.take("deny") == nil && o.take("blacklist") == nil {
 		d.fault(o.n, o.path, RuleRequired, "holds neither allow nor deny; write tools: {allow: [name]} or leave it out")
 	}

@@ -194,6 +194,10 @@ func (d *decoder) working(o *object, w *WorkingMemory) {
 			d.fault(s.n, s.path, RuleRange, "is %s; it is at least 1, or auto", s.n.text)
 		}
 	}
+	if s.schema != nil {
+		bounds(s.schema, 1, mostCount)
+		s.schema.Pattern = "^auto$"
+	}
 	if word, ok := s.text("auto"); ok && word != "auto" {
 		d.enumFault(s.n, s.path, "an amount of memory", []string{"auto"})
 	}
@@ -245,6 +249,10 @@ func (d *decoder) decay(o *object, c *Decay) {
 	set(&c.VolatileTTL, o.span("volatile_default_ttl_hours", time.Hour, time.Second))
 	o.each("half_lives", func(name string, s *slot) {
 		days, ok := s.number()
+		if s.schema != nil {
+			zero := 0.0
+			s.schema.ExclusiveMinimum = &zero
+		}
 		switch {
 		case ok && days > 0:
 			if c.HalfLives == nil {
@@ -291,6 +299,7 @@ func (d *decoder) captainsLog(o *object, c *CaptainsLog) {
 	if on, ok := s.boolean(); ok && !on {
 		c.IncludeInContext = 0
 	}
+	bounds(s.schema, 0, 1000)
 	s.end()
 	idle := o.slot("session_idle_minutes")
 	if idle.off() {

@@ -122,3 +122,42 @@ func filled(p *jsonschema.Schema) {
 	}
 	p.Enum = slices.DeleteFunc(p.Enum, func(v any) bool { return v == nil })
 }
+
+// either notes that one of keys is there.
+func (o *object) either(keys ...string) {
+	if o.schema == nil {
+		return
+	}
+	for _, key := range keys {
+		o.schema.AnyOf = append(o.schema.AnyOf, &jsonschema.Schema{Required: []string{key}})
+	}
+}
+
+// exactly notes that one of keys is there, and no other.
+func (o *object) exactly(keys ...string) {
+	if o.schema == nil {
+		return
+	}
+	for _, key := range keys {
+		o.schema.OneOf = append(o.schema.OneOf, &jsonschema.Schema{Required: []string{key}})
+	}
+}
+
+// when notes what a word under key asks for and what it forbids.
+func (o *object) when(key, word string, required, forbidden []string) {
+	if o.schema == nil || len(required)+len(forbidden) == 0 {
+		return
+	}
+	var is any = word
+	then := &jsonschema.Schema{Required: required}
+	for _, name := range forbidden {
+		if then.Properties == nil {
+			then.Properties = map[string]*jsonschema.Schema{}
+		}
+		then.Properties[name] = &jsonschema.Schema{Type: "null"}
+	}
+	o.schema.AllOf = append(o.schema.AllOf, &jsonschema.Schema{
+		If:   &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{key: {Const: &is}}, Required: []string{key}},
+		Then: then,
+	})
+}

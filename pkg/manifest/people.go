@@ -79,6 +79,7 @@ func (d *decoder) rbac(o *object, r *RBAC) {
 			r.Active = RBACOn
 		}
 	}
+	patterned(active.schema, "^(auto|true|false)$")
 	active.end()
 	fallback := o.slot("fallback")
 	if name, ok := fallback.text("a group"); ok {
@@ -99,6 +100,7 @@ func (d *decoder) middleware(o *object) *Middleware {
 	set(&m.URL, o.url("url"))
 	m.Headers = o.textMap("headers", nil)
 	set(&m.Timeout, o.duration("timeout", time.Millisecond))
+	o.either("command", "url")
 	if o.n != nil {
 		switch command, url := o.take("command") != nil, o.take("url") != nil; {
 		case command && url:
@@ -148,6 +150,7 @@ func (d *decoder) heartbeat(o *object) *Heartbeat {
 		s.n = &node{kind: kindText, file: s.n.file, at: s.n.at, text: strings.TrimSpace(strings.TrimPrefix(s.n.text, "every "))}
 	}
 	d.spanSlot(s, time.Second, &h.Interval)
+	patterned(s.schema, "^(every )?"+durationPattern[1:])
 	s.end()
 	if h.Interval < time.Second {
 		o.faultAt("interval", "", RuleRange, "is %s; it is at least 1s", brief(h.Interval))

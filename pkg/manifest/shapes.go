@@ -35,7 +35,7 @@ func (o *object) freeBlock(key string) read[map[string]any] {
 func (o *object) url(key string) read[string] {
 	r := o.text(key)
 	if r.schema != nil {
-		r.schema.Pattern = `^https?://|\$\{\{`
+		r.schema.Pattern = urlPattern
 	}
 	if r.v != nil && !o.d.url(o.n.get(key), o.key(key)) {
 		r.v = nil
@@ -105,14 +105,16 @@ func (o *object) between(key string, least, most time.Duration) read[time.Durati
 func (d *decoder) spanSlot(s *slot, unit time.Duration, dst *time.Duration) {
 	s.number()
 	text, ok := s.text("a duration")
-	if ok {
-		if s.schema != nil {
-			s.schema.Pattern = durationPattern
-		}
-	} else if s.n == nil || s.n.kind != kindInt && s.n.kind != kindFloat {
-		return
-	} else {
+	if s.schema != nil {
+		bounds(s.schema, 0, float64(maxDuration)/float64(unit))
+		s.schema.Pattern = durationPattern
+	}
+	switch {
+	case ok:
+	case s.n != nil && (s.n.kind == kindInt || s.n.kind == kindFloat):
 		text = s.n.text
+	default:
+		return
 	}
 	length, err := parseSpan(text, unit)
 	if err != nil {
@@ -125,6 +127,8 @@ func (d *decoder) spanSlot(s *slot, unit time.Duration, dst *time.Duration) {
 // cadence takes one of words or a period above 0.
 func (d *decoder) cadence(s *slot, c *Cadence, words ...string) {
 	if s.schema != nil {
+		zero := 0.0
+		s.schema.ExclusiveMinimum = &zero
 		s.schema.Pattern = "^(" + strings.Join(words, "|") + ")$|" + durationPattern
 	}
 	if s.n != nil && s.n.kind == kindText && !s.met {

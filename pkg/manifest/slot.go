@@ -24,9 +24,6 @@ func (o *object) slot(key string) *slot {
 	return &slot{d: o.d, n: o.take(key), path: o.key(key), schema: o.note(key)}
 }
 
-// absent tells that there is nothing to read, neither a value nor its schema.
-func (s *slot) absent() bool { return s.n == nil && s.schema == nil }
-
 // ask notes a shape and tells whether the value has it.
 func (s *slot) ask(kind kind, jsonType, what string) bool {
 	s.shapes = append(s.shapes, what)
@@ -59,6 +56,10 @@ func (s *slot) boolean() (value, ok bool) {
 
 // off takes the word false, and no other truth.
 func (s *slot) off() bool {
+	if s.schema != nil {
+		var on any = true
+		s.schema.Not = &jsonschema.Schema{Const: &on}
+	}
 	if s.ask(kindBool, "boolean", "false") {
 		if v, _ := s.n.value.(bool); !v {
 			return true
@@ -83,6 +84,7 @@ func (s *slot) block() *object {
 		return s.d.object(s.n, s.path)
 	}
 	if s.schema != nil {
+		s.met = false
 		return &object{d: s.d, path: s.path, schema: s.schema}
 	}
 	return nil
@@ -102,6 +104,7 @@ func (s *slot) list(one func(i int, item *slot)) bool {
 	if s.schema != nil {
 		s.schema.Items = &jsonschema.Schema{}
 		one(0, &slot{d: s.d, path: s.path + "[]", schema: s.schema.Items})
+		s.schema.Items.Types = slices.DeleteFunc(s.schema.Items.Types, func(t string) bool { return t == "null" })
 	}
 	return false
 }

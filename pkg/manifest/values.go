@@ -14,7 +14,8 @@ import (
 // The shapes of texts, for schemas.
 const (
 	durationPattern = `^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ms|s|m|h)?$`
-	noPlaceholder   = `^([^$]|\$[^{]|\$\{[^{])*\$?$`
+	noPlaceholder   = `^([^$]|\$+[^{$]|\$+\{[^{])*(\$+\{?)?$`
+	urlPattern      = `^[hH][tT][tT][pP][sS]?://[^/?#]|\$\{\{`
 )
 
 // typeFault reports a value of the wrong type and says how to write the right
