@@ -136,11 +136,16 @@ func (a *app) giveTo(owner *unix.Stat_t, home string) error {
 		a.say("the files belong to root: if the supervisor is to run as another user, chown -R them to it")
 		return nil
 	}
-	err := filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(home) // what is given away already must not lead out of it
+	if err != nil {
+		return fmt.Errorf("give the restored home to user %d: %w", owner.Uid, err)
+	}
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, int(owner.Uid), int(owner.Gid))
+		return root.Lchown(path, int(owner.Uid), int(owner.Gid))
 	})
 	if err != nil {
 		return fmt.Errorf("give the restored home to user %d: %w", owner.Uid, err)

@@ -18,7 +18,6 @@ import (
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/manifest"
 	"github.com/agentformation/service/pkg/supervisor"
-	"github.com/agentformation/service/pkg/supervisor/auth"
 )
 
 // The kinds of keys.
@@ -48,7 +47,7 @@ type managementKey struct {
 
 // isManagement decides whose keys an id means.
 func (h *home) isManagement(kind kindFlag, id string) (bool, error) {
-	own := slices.ContainsFunc(h.cfg.Auth.Keys, func(k auth.Key) bool { return k.ID == id })
+	own := slices.ContainsFunc(h.cfg.Auth.Keys, func(k supervisor.Key) bool { return k.ID == id })
 	deployed := false
 	if manifest.CheckID(id) == nil {
 		_, err := os.Stat(h.formationDir(id))
@@ -133,7 +132,7 @@ machine, a program. Without one it is random. Every key may do everything.`,
 }
 
 // printTaken prints a new pair once the running supervisor accepts it.
-func (a *app) printTaken(ctx context.Context, h *home, k auth.Key) error {
+func (a *app) printTaken(ctx context.Context, h *home, k supervisor.Key) error {
 	again, err := a.openHome()
 	if err != nil {
 		return err
@@ -152,7 +151,7 @@ func (a *app) printTaken(ctx context.Context, h *home, k auth.Key) error {
 
 // awaitKey asks the supervisor of the home with a new key until it accepts it,
 // and puts what came of it in words.
-func (a *app) awaitKey(ctx context.Context, h *home, k auth.Key) (taken *bool, note string) {
+func (a *app) awaitKey(ctx context.Context, h *home, k supervisor.Key) (taken *bool, note string) {
 	running, err := findRunning(h.cfg.Home)
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Name == client.NameUnreachable {
 		return nil, "no supervisor runs on " + h.dir + ": it holds from the next start on"

@@ -22,6 +22,9 @@ import (
 // its management keys.
 const KeyTaking = 2*keyPoll + time.Second
 
+// Key is one pair of id and secret for the management API.
+type Key = auth.Key
+
 // keyShape is what can stand in an Authorization header.
 var keyShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
