@@ -18,6 +18,7 @@ import (
 	"github.com/agentformation/service/pkg/formation"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/manifest"
+	"github.com/agentformation/service/pkg/redact"
 	"github.com/agentformation/service/pkg/version"
 )
 
@@ -48,7 +49,7 @@ func execute() error {
 	serve.Flags().IntVar(&flags.port, "port", 0, "port to listen on (default: server.port of the manifest)")
 	serve.Flags().StringVar(&flags.prefix, "header-prefix", "SVC", "the word in X-<prefix>-* header names")
 	serve.Flags().StringVar(&flags.level, "log-level", "info", "debug, info, warn or error")
-	root.AddCommand(serve)
+	root.AddCommand(serve, embedCommand())
 	return root.Execute()
 }
 
@@ -57,7 +58,8 @@ func serveAlone(cmd *cobra.Command, flags aloneFlags) error {
 	if err != nil {
 		return fmt.Errorf("--log-level %q: want debug, info, warn or error", flags.level)
 	}
-	log := zerolog.New(cmd.ErrOrStderr()).Level(level).With().Timestamp().Logger()
+	hide := redact.New()
+	log := zerolog.New(hide.Writer(cmd.ErrOrStderr())).Level(level).With().Timestamp().Logger()
 	dir, err := filepath.Abs(flags.dir)
 	if err != nil {
 		return fmt.Errorf("--dir %s: %w", flags.dir, err)
@@ -80,10 +82,11 @@ func serveAlone(cmd *cobra.Command, flags aloneFlags) error {
 	defer cancel(nil)
 	var f *formation.Formation
 	f = formation.New(formation.Config{
-		LaunchID: httpx.NewID("lch_"), Alone: true, SecretsKey: secretsKey(), Env: os.LookupEnv, Fatal: cancel, Log: log,
+		LaunchID: httpx.NewID("lch_"), Alone: true, SecretsKey: secretsKey(), Redact: hide, Env: os.LookupEnv, Fatal: cancel, Log: log,
+		Embedder: embedderClient(log),
 		Listen: func() (net.Listener, error) { return listen(ctx, cmd, f.Manifest(), flags) },
 	})
-	return run(ctx, f, control.LoadRequest{Dir: dir, StateDir: stateDir, HeaderPrefix: flags.prefix})
+	return without(hide, run(ctx, f, control.LoadRequest{Dir: dir, StateDir: stateDir, HeaderPrefix: flags.prefix}))
 }
 
 // run is the life of a formation alone: the steps that a supervisor asks for.

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,9 +28,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agentformation/service/pkg/control"
+	"github.com/agentformation/service/pkg/embedder"
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/spool"
 	"github.com/agentformation/service/pkg/manifest"
+	"github.com/agentformation/service/pkg/redact"
 	"github.com/agentformation/service/pkg/version"
 )
 
@@ -47,8 +50,14 @@ type Config struct {
 	CloseSocket func() error
 	// SecretsKey is the text of the key to secrets.enc; "" means the file .key.
 	SecretsKey string
+	// Redact is told every secret value and key. Log must write through it; nil
+	// makes one for error replies and records.
+	Redact *redact.Redactor
 	// Env looks up variables that ${{ env.NAME }} may name.
 	Env func(name string) (string, bool)
+	// Embedder asks the embedding process of this host for "local/…" models; nil
+	// refuses them.
+	Embedder *embedder.Client
 	// Alone tells that no other process may write to the store, whatever its
 	// launch: every earlier launch is fenced.
 	Alone bool
@@ -85,6 +94,10 @@ var _ control.Formation = (*Formation)(nil)
 
 // New returns a formation that has loaded nothing.
 func New(cfg Config) *Formation {
+	if cfg.Redact == nil {
+		cfg.Redact = redact.New()
+	}
+	cfg.Redact.Add(strings.Split(cfg.SecretsKey, ",")...)
 	return &Formation{cfg: cfg, started: time.Now(), work: newWork(), conns: newNewConns()}
 }
 

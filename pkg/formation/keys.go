@@ -3,6 +3,7 @@ package formation
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync/atomic"
 
 	"github.com/agentformation/service/pkg/formation/httpapi"
@@ -14,6 +15,7 @@ import (
 // keyring gives the door the digests of the keys that are valid now.
 type keyring struct {
 	ring *secrets.KeyRing
+	tell func(secrets ...string) // of each key that becomes valid
 	last atomic.Pointer[digested]
 }
 
@@ -25,10 +27,13 @@ type digested struct {
 // openKeys reads the formation's keys, or makes them. Later changes of their
 // file are told to the audit.
 func openKeys(p *parts, stateDir string) (k *keyring, generated bool, err error) {
-	k = &keyring{}
+	k = &keyring{tell: p.redact.Add}
 	k.ring, generated, err = secrets.OpenKeys(secrets.KeysConfig{
 		StateDir: stateDir, Server: p.manifest.Server, Resolve: p.secrets.Resolve, Changed: p.keysChanged,
 	})
+	if err == nil {
+		k.digests() // tells the redactor
+	}
 	return k, generated, err
 }
 
@@ -38,6 +43,9 @@ func (k *keyring) digests() httpapi.Keys {
 		return last.keys
 	}
 	d := &digested{from: keys, keys: httpapi.Keys{Admin: digestsOf(keys.Admin), Client: digestsOf(keys.Client)}}
+	for _, v := range slices.Concat(keys.Admin, keys.Client) {
+		k.tell(v.Reveal())
+	}
 	k.last.Store(d)
 	return d.keys
 }
@@ -74,7 +82,7 @@ func (p *parts) keysChanged(err error) {
 
 // audit records what an administrator changed through the API.
 func (p *parts) audit(ctx context.Context, c httpapi.Change) {
-	detail, err := json.Marshal(map[string]string{"request_id": c.RequestID, "from": c.From, "subject": c.Subject})
+	detail, err := json.Marshal(map[string]string{"request_id": c.RequestID, "from": c.From, "subject": p.redact.Values(c.Subject)})
 	if err != nil {
 		p.log.Error().Err(err).Str("action", c.Action).Msg("encode an audit record")
 	}
@@ -89,6 +97,7 @@ func (p *parts) alert(ctx context.Context, a turn.Alert) {
 }
 
 func (p *parts) tell(ctx context.Context, r spool.Record) {
+	r.Message = p.redact.Values(r.Message)
 	if err := p.spool.Add(ctx, r); err != nil {
 		p.log.Error().Err(err).Str("action", r.Action).Msg("store a record for the supervisor")
 	}

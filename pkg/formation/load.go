@@ -29,6 +29,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/manifest"
+	"github.com/agentformation/service/pkg/redact"
 )
 
 // storeFile is the SQLite store in the state directory.
@@ -49,6 +50,7 @@ type parts struct {
 	turns    *turn.Service
 	handler  http.Handler
 	log      zerolog.Logger
+	redact   *redact.Redactor
 	life     context.Context //nolint:containedctx // of what no call waits for
 }
 
@@ -59,20 +61,32 @@ func (f *Formation) Load(ctx context.Context, req control.LoadRequest, progress 
 	if f.parts != nil {
 		return control.Loaded{}, fault.New(fault.Conflict, "", "the formation is loaded already")
 	}
-	p := &parts{log: f.cfg.Log}
+	p := &parts{log: f.cfg.Log, redact: f.cfg.Redact}
 	warnings, err := f.read(p, req, progress)
 	if err != nil {
-		return control.Loaded{}, err
+		return control.Loaded{}, f.without(err)
 	}
 	progress("opening the store")
 	if err := f.open(ctx, p, req, progress); err != nil {
 		if p.db != nil {
 			err = errors.Join(err, p.db.Close())
 		}
-		return control.Loaded{}, err
+		return control.Loaded{}, f.without(err)
 	}
 	f.parts = p
 	return control.Loaded{Warnings: warnings, Agents: len(p.manifest.Agents)}, nil
+}
+
+// without returns err with a message that holds no secret: it goes to the
+// supervisor and to whoever deploys.
+func (f *Formation) without(err error) error {
+	e, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.cfg.Redact.Values(e.Message) == e.Message {
+		return err
+	}
+	c := *e
+	c.Message = f.cfg.Redact.Values(e.Message)
+	return &c
 }
 
 // read loads and checks the files: nothing is written before they are right.
@@ -92,7 +106,9 @@ func (f *Formation) read(p *parts, req control.LoadRequest, progress func(string
 		f.cfg.Log.Warn().Msg(warnings[i])
 	}
 	progress("resolving secrets")
-	if p.secrets, err = secrets.Open(secrets.Config{Dir: req.Dir, Key: f.cfg.SecretsKey, Env: f.cfg.Env}, m.Refs()); err != nil {
+	if p.secrets, err = secrets.Open(secrets.Config{
+		Dir: req.Dir, StateDir: req.StateDir, Key: f.cfg.SecretsKey, Env: f.cfg.Env, Known: f.cfg.Redact.Add,
+	}, m.Refs()); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(req.StateDir, 0o700); err != nil {
@@ -145,7 +161,7 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 	p.handler, err = httpapi.New(httpapi.Config{
 		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger,
 		Keys: p.keys.digests, HeaderPrefix: req.HeaderPrefix, Started: f.started,
-		Draining: f.closing.Load, Audit: p.audit, Log: log,
+		Draining: f.closing.Load, Audit: p.audit, Secrets: p.secrets, Redact: p.redact.Values, Log: log,
 	})
 	return err
 }
@@ -167,8 +183,10 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 	}
 	router, err := llm.NewRouter(llm.Config{
 		Providers: provider.All(), Compatible: provider.NewOpenAI, Endpoints: endpoints, Aliases: m.LLM.Aliases, Log: f.cfg.Log, Meter: meter{p},
+		Local: localModels(f.cfg.Embedder),
 		Key: func(name string) (llm.Secret, error) {
 			key, err := manifest.Expand(keys[name], p.secrets.Resolve)
+			p.redact.Add(key) // it may be written out, or from the environment
 			return llm.Secret(key), err
 		},
 	})

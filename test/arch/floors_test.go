@@ -89,7 +89,7 @@ var floors = []floor{
 	},
 	{
 		"pkg/supervisor",
-		[]string{"pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/httpx", "pkg/control", "pkg/supervisor/..."},
+		[]string{"pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/supervisor/..."},
 		"assembly knows every part of its side",
 	},
 
@@ -167,7 +167,7 @@ var floors = []floor{
 	},
 	{
 		"pkg/formation",
-		[]string{"pkg/manifest", "pkg/secretfile", "pkg/httpx", "pkg/control", "pkg/formation/..."},
+		[]string{"pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/formation/..."},
 		"assembly knows every part of its side",
 	},
 
@@ -182,7 +182,7 @@ var floors = []floor{
 	},
 	{
 		"cmd/formation-runtime",
-		[]string{"pkg/formation", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx"},
+		[]string{"pkg/formation", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx", "pkg/redact"},
 		"serves one formation, as a child that confines itself first, or alone; alone it names its launch and listens where the manifest says",
 	},
 }

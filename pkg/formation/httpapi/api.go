@@ -33,6 +33,10 @@ type Config struct {
 	Requests Requests
 	Sessions Sessions
 	Usage    Usage
+	// Secrets serves /v1/secrets; nil leaves the routes out.
+	Secrets Secrets
+	// Redact takes secret values out of a text of an error reply; nil takes none.
+	Redact func(string) string
 	// Keys is asked at every request, so that a rotation needs no restart.
 	Keys func() Keys
 	// HeaderPrefix is the word in X-<prefix>-* header names, "SVC" when empty.
@@ -82,6 +86,9 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.Draining == nil {
 		cfg.Draining = func() bool { return false }
 	}
+	if cfg.Redact == nil {
+		cfg.Redact = func(text string) string { return text }
+	}
 	if cfg.Audit == nil {
 		cfg.Audit = func(context.Context, Change) {}
 	}
@@ -124,4 +131,5 @@ func (a *api) routes(e *echo.Echo) {
 	e.GET("/v1/usage", a.guard(adminOnly, userNone, a.usage))
 	e.GET("/v1/agents", a.guard(adminOnly, userNone, a.listAgents))
 	e.GET("/v1/agents/:id", a.guard(adminOnly, userNone, a.getAgent))
+	a.secretRoutes(e)
 }

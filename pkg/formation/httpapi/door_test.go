@@ -178,7 +178,7 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 				Client: []httpapi.Digest{httpapi.DigestOf(clientKey)},
 			}
 		},
-		HeaderPrefix: opt.prefix, Started: now.Add(-90 * time.Second), Draining: opt.draining, Log: zerolog.Nop(), Now: clock,
+		Secrets: openSecrets(t), HeaderPrefix: opt.prefix, Started: now.Add(-90 * time.Second), Draining: opt.draining, Log: zerolog.Nop(), Now: clock,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
-
-	"github.com/agentformation/service/pkg/httpx"
 )
 
 // The object values of this release's routes (reference runtime.md 1.4).
@@ -69,10 +67,7 @@ type errorInfo struct {
 
 // reply sends data in a success envelope with status 200.
 func (a *api) reply(c echo.Context, object, typ string, data any) error {
-	return httpx.JSON(c, 200, &envelope{
-		Object: object, Timestamp: a.cfg.Now().UnixMilli(), Type: typ,
-		Request: requestInfo{ID: httpx.RequestID(c)}, Success: true, Data: data,
-	})
+	return a.replyStatus(c, 200, object, typ, data)
 }
 
 // jsonTime is a time in a reply: RFC 3339, UTC, milliseconds.

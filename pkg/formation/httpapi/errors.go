@@ -57,6 +57,7 @@ func (a *api) renderError(c echo.Context, err error) {
 	if f.Name != "" {
 		code = f.Name
 	}
+	message := a.cfg.Redact(f.Message)
 	var data any = struct{}{}
 	if len(f.Data) > 0 {
 		data = f.Data
@@ -64,8 +65,8 @@ func (a *api) renderError(c echo.Context, err error) {
 	e := &envelope{
 		Object: objectError, Timestamp: a.cfg.Now().UnixMilli(), Type: typ,
 		Request: requestInfo{ID: httpx.RequestID(c)},
-		Error:   &errorInfo{Code: code, Message: f.Message, Data: data},
-		Data:    struct{}{}, Code: code, Message: f.Message,
+		Error:   &errorInfo{Code: code, Message: message, Data: data},
+		Data:    struct{}{}, Code: code, Message: message,
 	}
 	if err := httpx.JSON(c, f.Kind.HTTPStatus(), e); err != nil {
 		a.cfg.Log.Error().Err(err).Msg("encode error reply")

@@ -1,11 +1,12 @@
 // Package secrets gives the placeholders of a formation their values:
-// ${{ secrets.NAME }} from the encrypted file beside the manifest and
-// ${{ env.NAME }} from the variables that the operator allows. It also keeps
-// the formation's own admin and client keys.
+// ${{ secrets.NAME }} from the encrypted file beside the manifest, as changed
+// through the API, and ${{ env.NAME }} from the variables that the operator
+// allows. It also keeps the formation's own admin and client keys.
 //
-// It promises that everything missing is reported at once with its place, and
-// that no value or key shows up in a log, an error or an encoder's output: the
-// ways out are Resolve and Value.Reveal. Only the assembly imports it.
+// It promises that everything missing is reported at once with its place, that a
+// change through the API is kept before it is confirmed, and that no value or
+// key shows up in a log, an error or an encoder's output: the ways out are
+// Resolve and Value.Reveal. Only the assembly imports it.
 package secrets
 
 import (
@@ -14,6 +15,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/manifest"
@@ -33,43 +36,57 @@ const (
 type Config struct {
 	// Dir is the formation's directory, which may hold secrets.enc and .key.
 	Dir string
-	// Key is the text of the key to secrets.enc, as the supervisor hands it
+	// StateDir keeps what the API changes; "" keeps it in memory only.
+	StateDir string
+	// Key is the text of the keys to secrets.enc, as the supervisor hands them
 	// down; "" means the file .key in Dir.
 	Key string
 	// Env looks up a variable that the operator allows to ${{ env.NAME }}; nil
 	// allows none.
 	Env func(name string) (string, bool)
+	// Known is told every value that is read or set, so that no log shows it;
+	// nil tells nobody.
+	Known func(values ...string)
 }
 
-// Store holds the values of one load of a formation. It is read only and safe
-// for concurrent use.
+// Store holds the values of a formation: those of the version's encrypted file,
+// changed by what an administrator did through the API (see changes.go). It is
+// safe for concurrent use.
 type Store struct {
-	file map[string]Value
-	env  func(string) (string, bool)
+	cfg  Config
+	used map[string][]string // the places that use a name, as the author wrote them
+
+	current atomic.Pointer[view]
+	mu      sync.Mutex // held by who makes a new view
 }
 
 // Open reads the values that refs ask for. It fails with fault.Invalid
-// "SecretsError" when the file cannot be opened, or when a placeholder has no
+// "SecretsError" when a file cannot be opened, or when a placeholder has no
 // value: the message then names every one of them with file, line and column.
 // Placeholders of user credentials are resolved per user later and not checked.
+// A secrets.enc that cannot be opened is no fault when no file uses a secret.
 func Open(cfg Config, refs []manifest.Ref) (*Store, error) {
-	s := &Store{env: cfg.Env}
-	if s.env == nil {
-		s.env = func(string) (string, bool) { return "", false }
+	if cfg.Env == nil {
+		cfg.Env = func(string) (string, bool) { return "", false }
 	}
-	found := false
-	if wants(refs) {
-		values, err := readFile(cfg)
-		if err != nil {
-			return nil, err
-		}
-		found = values != nil
-		s.file = make(map[string]Value, len(values))
-		for name, v := range values {
-			s.file[name] = NewValue(v)
+	if cfg.Known == nil {
+		cfg.Known = func(...string) {}
+	}
+	s := &Store{cfg: cfg, used: make(map[string][]string)}
+	for _, r := range refs {
+		if r.Kind == manifest.KindSecret {
+			name := secretfile.Normalize(r.Name)
+			s.used[name] = append(s.used[name], fmt.Sprintf("%s:%d:%d", r.File, r.Line, r.Col))
 		}
 	}
-	if err := s.check(refs, found); err != nil {
+	file, err := readFile(cfg)
+	if err != nil && wants(refs) {
+		return nil, err
+	}
+	if err := s.open(file); err != nil {
+		return nil, err
+	}
+	if err := s.check(refs, file != nil); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -79,10 +96,12 @@ func Open(cfg Config, refs []manifest.Ref) (*Store, error) {
 func (s *Store) Resolve(kind, name string) (string, bool) {
 	switch kind {
 	case manifest.KindSecret:
-		v, ok := s.file[secretfile.Normalize(name)]
-		return v.Reveal(), ok
+		// A change by another process that cannot be read is no reason to stop.
+		v, _ := s.look()
+		value, ok := v.values[secretfile.Normalize(name)]
+		return value, ok
 	case manifest.KindEnv:
-		return s.env(name)
+		return s.cfg.Env(name)
 	default:
 		return "", false
 	}
@@ -100,11 +119,11 @@ func wants(refs []manifest.Ref) bool {
 // readFile opens secrets.enc; the values are nil when there is none.
 func readFile(cfg Config) (map[string]string, error) {
 	enc := filepath.Join(cfg.Dir, encFile)
-	key, err := readKey(cfg)
+	keys, err := readKeys(cfg)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	values, openErr := secretfile.Open(enc, key)
+	values, openErr := secretfile.Open(enc, keys...)
 	switch {
 	case openErr == nil:
 		return values, nil
@@ -120,20 +139,20 @@ func readFile(cfg Config) (map[string]string, error) {
 	}
 }
 
-func readKey(cfg Config) (secretfile.Key, error) {
+func readKeys(cfg Config) (secretfile.Keys, error) {
 	if cfg.Key != "" {
-		key, err := secretfile.ParseKey(cfg.Key)
+		keys, err := secretfile.ParseKeys(cfg.Key)
 		if err != nil {
-			return key, fault.Wrap(fault.Invalid, faultName,
+			return nil, fault.Wrap(fault.Invalid, faultName,
 				"SVC_SECRETS_KEY is no key: it takes url-safe base64 of 32 bytes", err)
 		}
-		return key, nil
+		return keys, nil
 	}
-	key, err := secretfile.ReadKey(filepath.Join(cfg.Dir, keyFile))
+	keys, err := secretfile.ReadKeys(filepath.Join(cfg.Dir, keyFile))
 	if err != nil {
-		return key, fmt.Errorf("read key of secrets: %w", err)
+		return nil, fmt.Errorf("read key of secrets: %w", err)
 	}
-	return key, nil
+	return keys, nil
 }
 
 // check reports every placeholder without a value, each with what would help.
