@@ -84,7 +84,7 @@ func serveAlone(cmd *cobra.Command, flags aloneFlags) error {
 	f = formation.New(formation.Config{
 		LaunchID: httpx.NewID("lch_"), Alone: true, SecretsKey: secretsKey(), Redact: hide, Env: os.LookupEnv, Fatal: cancel, Log: log,
 		Embedder: embedderClient(log),
-		Listen: func() (net.Listener, error) { return listen(ctx, cmd, f.Manifest(), flags) },
+		Listen:   func() (net.Listener, error) { return listen(ctx, cmd, f.Manifest(), flags) },
 	})
 	return without(hide, run(ctx, f, control.LoadRequest{Dir: dir, StateDir: stateDir, HeaderPrefix: flags.prefix}))
 }

@@ -37,6 +37,22 @@ var floors = []floor{
 	{"pkg/openapi", nil, "describes routes and types; serves nothing"},
 	{"pkg/client", nil, "a caller of the HTTP APIs sees what any client sees"},
 	{"pkg/confine", nil, "what a process does to itself knows the kernel only"},
+	{"pkg/embedder", nil, "asks the embedding process; links none of what it runs"},
+	{"pkg/embedder/hub", nil, "fetches files; what they mean is model's business"},
+	{"pkg/embedder/tokenizer", nil, "text in, numbers out"},
+	{"pkg/embedder/model", []string{"pkg/embedder/tokenizer"}, "what a model directory means; engines are given to it"},
+	{"pkg/embedder/ort", []string{"pkg/embedder/model"}, "one engine; native code stays in its process"},
+	{"pkg/embedder/purego", []string{"pkg/embedder/model"}, "one engine; beside the other, not above"},
+	{
+		"pkg/embedder/server",
+		[]string{"pkg/embedder", "pkg/embedder/hub", "pkg/embedder/model", "pkg/embedder/ort", "pkg/embedder/purego"},
+		"the embedding process itself; only the command that is it imports it",
+	},
+	{
+		"pkg/embedder/embedtest",
+		[]string{"pkg/embedder/hub", "pkg/embedder/model", "pkg/embedder/ort"},
+		"made models and a fake hub; no other room names it, so only tests can import it",
+	},
 
 	// The supervisor's side.
 	{"pkg/supervisor/ports", nil, "owns listening sockets and nothing else"},
@@ -167,7 +183,7 @@ var floors = []floor{
 	},
 	{
 		"pkg/formation",
-		[]string{"pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/formation/..."},
+		[]string{"pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/embedder", "pkg/formation/..."},
 		"assembly knows every part of its side",
 	},
 
@@ -182,8 +198,8 @@ var floors = []floor{
 	},
 	{
 		"cmd/formation-runtime",
-		[]string{"pkg/formation", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx", "pkg/redact"},
-		"serves one formation, as a child that confines itself first, or alone; alone it names its launch and listens where the manifest says",
+		[]string{"pkg/formation", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx", "pkg/redact", "pkg/embedder/..."},
+		"serves one formation, as a child that confines itself first, or alone; alone it names its launch and listens where the manifest says; the embedding process of a host is the same program",
 	},
 }
 
