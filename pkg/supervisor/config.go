@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/agentformation/service/pkg/redact"
 	"github.com/agentformation/service/pkg/supervisor/auth"
 	"github.com/agentformation/service/pkg/supervisor/limits"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	// origin tells where a key got its value, for Show: "config.yaml:3" or the
 	// name of a variable. A key that is not in it has its default.
 	origin map[string]string
+	// redact stands before the log that OpenLog opened; nil when it did not.
+	redact *redact.Redactor
 
 	ServerID     string            `conf:"server_id"`
 	HeaderPrefix string            `conf:"header_prefix"`

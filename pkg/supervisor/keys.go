@@ -33,6 +33,7 @@ func (s *Supervisor) watchKeys(ctx context.Context, set func([]auth.Key) error) 
 		seen = now
 		cfg, err := LoadConfig(s.cfg.Home, nil)
 		if err == nil {
+			s.cfg.hideKeys(cfg.Auth.Keys)
 			err = set(cfg.Auth.Keys)
 		}
 		if err != nil {

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 
 	"github.com/rs/zerolog"
+
+	"github.com/agentformation/service/pkg/redact"
+	"github.com/agentformation/service/pkg/supervisor/auth"
 )
 
 // The values of logging.format and logging.output.
@@ -25,8 +28,9 @@ type Terminal struct {
 
 // OpenLog returns the log that logging.level, format and output ask for. The
 // caller closes it at its end, which matters for a file only. The file is
-// appended to, so that it can be rotated.
-func (c Config) OpenLog(stdout, stderr Terminal) (zerolog.Logger, io.Closer, error) {
+// appended to, so that it can be rotated. No secret of the settings is written,
+// nor what has the shape of one.
+func (c *Config) OpenLog(stdout, stderr Terminal) (zerolog.Logger, io.Closer, error) {
 	level, err := zerolog.ParseLevel(c.Logging.Level)
 	if err != nil {
 		return zerolog.Nop(), nil, fmt.Errorf("logging.level: %w", err)
@@ -48,7 +52,20 @@ func (c Config) OpenLog(stdout, stderr Terminal) (zerolog.Logger, io.Closer, err
 	if c.Logging.Format == logConsole || c.Logging.Format == "" && to.Person {
 		to.Writer = zerolog.ConsoleWriter{Out: to.Writer, NoColor: !to.Person}
 	}
-	return zerolog.New(to.Writer).Level(level).With().Timestamp().Logger(), closer, nil
+	c.redact = redact.New()
+	c.redact.Add(string(c.Metrics.Token), string(c.Notify.Secret))
+	c.hideKeys(c.Auth.Keys)
+	return zerolog.New(c.redact.Writer(to.Writer)).Level(level).With().Timestamp().Logger(), closer, nil
+}
+
+// hideKeys keeps the secrets of management keys out of the log.
+func (c *Config) hideKeys(keys []auth.Key) {
+	if c.redact == nil {
+		return // the log is the caller's
+	}
+	for _, k := range keys {
+		c.redact.Add(string(k.Secret))
+	}
 }
 
 // logFiles are the supervisor's own log files.
