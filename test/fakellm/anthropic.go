@@ -203,11 +203,11 @@ func (q *query) anthropicMessage(m anthropicMessage, before []anthropicMessage) 
 func toolID(id string) bool { return regexp.MustCompile(`^[a-zA-Z0-9_-]+$`).MatchString(id) }
 
 func text(blocks []anthropicBlock) string {
-	out := ""
+	var out strings.Builder
 	for _, b := range blocks {
-		out += b.Text
+		out.WriteString(b.Text)
 	}
-	return out
+	return out.String()
 }
 
 func (b anthropicBlock) part() (string, error) {

@@ -116,13 +116,13 @@ func (q *query) googleContent(c googleContent) error {
 			if p.FunctionResponse.Name == "" {
 				return fmt.Errorf("parts[%d].function_response.name: name cannot be empty", i)
 			}
-			var out string
+			var out strings.Builder
 			for _, v := range p.FunctionResponse.Response {
 				var text string
 				_ = json.Unmarshal(v, &text)
-				out += text
+				out.WriteString(text)
 			}
-			q.Messages = append(q.Messages, message{Role: "tool", Content: quote(out)})
+			q.Messages = append(q.Messages, message{Role: "tool", Content: quote(out.String())})
 		case p.FunctionCall != nil:
 			if p.FunctionCall.Name == "" {
 				return fmt.Errorf("parts[%d].function_call.name: name cannot be empty", i)

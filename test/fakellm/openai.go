@@ -89,7 +89,7 @@ func (m message) openAIParts() ([]string, error) {
 	}
 	var out []string
 	for _, p := range list {
-		kind, url := "", ""
+		var kind, url string
 		switch p.Type {
 		case "text":
 			continue

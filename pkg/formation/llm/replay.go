@@ -109,7 +109,7 @@ func digests(t target, req *Request) (key, scope digest) {
 		h.uint(math.Float64bits(*s.Temperature))
 	}
 	if s := req.Settings; s.MaxTokens != nil {
-		h.uint(uint64(*s.MaxTokens)) //nolint:gosec // a bit pattern is all that counts
+		h.uint(uint64(*s.MaxTokens))
 	}
 	h.uint(uint64(len(req.Tools)))
 	for _, tool := range req.Tools {

@@ -70,6 +70,7 @@ func (a *anthropic) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.C
 			yield(llm.Chunk{}, err)
 			return
 		}
+		defer func() { _ = res.Body.Close() }()
 		a.read(res, reply, cancel)
 	}
 }

@@ -67,3 +67,39 @@ func TestOllama_KeepsThePromisesOfModels(t *testing.T) {
 		TextArgs: true, TextArgsStreamed: true, Embeds: true, CountsEmbedded: true,
 	})
 }
+
+// TestVendors_KeepTheTextWholeWhateverBreaks runs the promise of a restarted
+// stream over the wire: a restart shows exactly when text was heard before the
+// break, and the final text is whole.
+func TestVendors_KeepTheTextWholeWhateverBreaks(t *testing.T) {
+	t.Parallel()
+	const poem = "Grüße aus Köln — 你好, 🙂."
+	for name, c := range map[string]struct {
+		fault   fakellm.Reply
+		restart bool
+	}{
+		"before a word":          {fakellm.Reply{Reset: true}, false},
+		"a burst":                {fakellm.Reply{Status: 500}, false},
+		"after the headers":      {fakellm.Reply{Text: poem, Cut: true}, false},
+		"after two deltas":       {fakellm.Reply{Text: poem, Chunks: 5, CutAfter: 3}, true},
+		"inside a later rune":    {fakellm.Reply{Text: "plain words first " + poem, Chunks: 9, CutRune: true}, true},
+		"an error in the middle": {fakellm.Reply{Text: poem, Chunks: 5, FailAfter: 3}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, vendor := range []string{"openai", "anthropic", "google", "ollama"} {
+				fake := fakellm.Start(t, fakellm.Options{})
+				fake.Add(fakellm.Rule{Times: 1, Reply: c.fault}, fakellm.Rule{Reply: fakellm.Reply{Text: poem}})
+				r, err := llm.NewRouter(llm.Config{Providers: provider.All(), Endpoints: map[string]string{vendor: fake.URL()}, Transport: transport(t)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				req := llm.Request{Deltas: true, Settings: llm.Settings{MaxRetries: 2}, Messages: []chat.Message{{Role: chat.User, Content: "hello"}}}
+				reply, err := llm.Collect(r.Stream(t.Context(), vendor+"/m", req), nil)
+				if err != nil || reply.Text != poem || reply.Restarted != c.restart {
+					t.Errorf("%s: text %q, restarted %t, error %v", vendor, reply.Text, reply.Restarted, err)
+				}
+			}
+		})
+	}
+}

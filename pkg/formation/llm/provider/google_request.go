@@ -2,7 +2,6 @@ package provider
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"strings"
 
 	"google.golang.org/genai"
@@ -24,13 +23,13 @@ func (g *google) contents(req llm.Request, noSchema bool) (contents []*genai.Con
 		config.Temperature = &t
 	}
 	if s := req.Settings; s.MaxTokens != nil {
-		config.MaxOutputTokens = int32(min(*s.MaxTokens, 1<<30)) //nolint:gosec // it is in the range
+		config.MaxOutputTokens = int32(min(*s.MaxTokens, 1<<30))
 	}
 	var declared []*genai.FunctionDeclaration
 	for _, t := range req.Tools {
 		d := &genai.FunctionDeclaration{Name: t.Name, Description: t.Description}
 		if len(t.Schema) > 0 {
-			d.ParametersJsonSchema = json.RawMessage(t.Schema)
+			d.ParametersJsonSchema = t.Schema
 		}
 		declared = append(declared, d)
 	}

@@ -63,6 +63,7 @@ func (o *openAI) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Chun
 			yield(llm.Chunk{}, err)
 			return
 		}
+		defer func() { _ = res.Body.Close() }()
 		reply := newReply(req.Model, yield)
 		reply.out.hold = wantsJSON(req) && o.quirksOf(req.Model).format == noFormat
 		o.read(res, reply, cancel)

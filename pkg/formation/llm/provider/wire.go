@@ -79,9 +79,8 @@ type boundedBody struct {
 	io.Closer
 }
 
-// read passes a reply to d and yields its error, if any.
+// read passes a reply to d and yields its error, if any. The caller closes it.
 func (w *wire) read(res *http.Response, d decoder, cancel func()) {
-	defer func() { _ = res.Body.Close() }()
 	var err error
 	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
 		err = w.readStream(res.Body, d, cancel)

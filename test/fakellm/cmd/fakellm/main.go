@@ -32,7 +32,7 @@ func run(ctx context.Context, args []string) error {
 	record := flags.Int("record", 0, "calls to keep with their bodies; negative keeps none")
 	chunks := flags.Int("chunks", 0, "deltas of a streamed text")
 	text := flags.String("text", "", "answer of every call that no rule matches")
-	key := flags.String("key", "", "bearer key that callers must show")
+	key := flags.String("key", "", "key that callers must show, each protocol in its own header")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
