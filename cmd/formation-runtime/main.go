@@ -28,6 +28,12 @@ const (
 func main() {
 	err := stage()
 	if err == nil {
+		var done bool
+		if done, err = extract(); done && err == nil {
+			return
+		}
+	}
+	if err == nil {
 		err = settle(memoryLimit)
 	}
 	if err != nil {

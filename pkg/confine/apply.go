@@ -71,6 +71,10 @@ func resource(name string) (int, bool) {
 		return unix.RLIMIT_NPROC, true
 	case "fsize":
 		return unix.RLIMIT_FSIZE, true
+	case "cpu": // seconds
+		return unix.RLIMIT_CPU, true
+	case "data": // bytes of memory that is its own and can be written: what Go reserves does not count
+		return unix.RLIMIT_DATA, true
 	default:
 		return 0, false
 	}

@@ -48,7 +48,7 @@ type Spec struct {
 	GID    int   `json:"gid"`
 	Groups []int `json:"groups,omitempty"`
 	// Rlimits are soft and hard limits at once, by name: "nofile", "core",
-	// "nproc", "fsize". Limits that are lower already stay.
+	// "nproc", "fsize", "cpu", "data". Limits that are lower already stay.
 	Rlimits map[string]uint64 `json:"rlimits,omitempty"`
 	// ReadOnly and ReadWrite are files and directories that Landlock leaves open,
 	// absolute: to be read and executed, and to be changed in every way as well.

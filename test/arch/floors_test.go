@@ -131,6 +131,13 @@ var floors = []floor{
 		[]string{"pkg/formation/chat", "pkg/formation/llm", "test/fakellm"},
 		"scripted models and the promises of an adapter; no other room names it, so only tests can import it",
 	},
+	{"pkg/formation/media/document", nil, "reads the text out of bytes"},
+	{"pkg/formation/media/document/documenttest", nil, "makes small documents; no other room names it, so only tests can import it"},
+	{
+		"pkg/formation/media",
+		[]string{"pkg/confine", "pkg/manifest", "pkg/formation/chat", "pkg/formation/media/document"},
+		"makes files ready for models; what unpacks them runs confined",
+	},
 	{"pkg/formation/jobs", []string{"pkg/formation/store"}, "work that outlives a request, over the store's database"},
 	{"pkg/formation/spool", []string{"pkg/formation/store"}, "rows that wait for a supervisor; the assembly sends them"},
 	{
@@ -198,8 +205,8 @@ var floors = []floor{
 	},
 	{
 		"cmd/formation-runtime",
-		[]string{"pkg/formation", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx", "pkg/redact", "pkg/embedder/..."},
-		"serves one formation, as a child that confines itself first, or alone; alone it names its launch and listens where the manifest says; the embedding process of a host is the same program",
+		[]string{"pkg/formation", "pkg/formation/media", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx", "pkg/redact", "pkg/embedder/..."},
+		"serves one formation, as a child that confines itself first, or alone; alone it names its launch and listens where the manifest says; the embedding process of a host and the one that works on a stranger's file are the same program",
 	},
 }
 
