@@ -55,7 +55,10 @@ func (a *app) rootCommand() *cobra.Command {
 			a.startCommand(), a.stopCommand(), a.restartCommand(), a.deleteCommand(),
 			a.logsCommand(), a.chatCommand(), a.downloadCommand(), a.auditCommand(),
 		}},
-		{"Writing a formation:", []*cobra.Command{a.devCommand(), a.upCommand(), a.downCommand(), a.draftCommand(), a.secretsCommand()}},
+		{"Writing a formation:", []*cobra.Command{
+			a.validateCommand(),
+			a.devCommand(), a.upCommand(), a.downCommand(), a.draftCommand(), a.secretsCommand(),
+		}},
 		{"The supervisor on this machine:", []*cobra.Command{
 			a.initCommand(), a.serveCommand(), a.reloadCommand(), a.configCommand(), a.keysCommand(),
 			a.backupCommand(), a.restoreCommand(), a.doctorCommand(),

@@ -198,10 +198,10 @@ var floors = []floor{
 	{
 		"cmd/supervisor",
 		[]string{
-			"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/supervisor/logs",
+			"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/redact", "pkg/secretfile", "pkg/supervisor/logs",
 			"pkg/supervisor/backup", "pkg/supervisor/doctor",
 		},
-		"commands are thin calls of the supervisor or its client; a draft's logs are read where they lie",
+		"commands are thin calls of the supervisor or its client; a draft's logs are read where they lie; the lines shown of a file have no secrets",
 	},
 	{
 		"cmd/formation-runtime",
