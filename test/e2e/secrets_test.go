@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"archive/zip"
 	"bytes"
 	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,17 +25,25 @@ var canaries = map[string]string{
 	"ADMIN_KEY":  "canary-admin-key-77c0",
 	"CLIENT_KEY": "canary-client-key-3ab9",
 	"UNUSED":     "canary-unused-secret-e02c",
+	"MCP_TOKEN":  "canary-\"tool\\token\"-1b6e",
 	"CANARY_ENV": "canary-environment-91aa",
 	"HIDDEN_ENV": "canary-not-allowed-4d4d",
 }
 
-// guarded is the pair with all its keys as secrets: three in secrets.enc, one
-// from the environment.
+// overTheAPI are secrets that an administrator sets; the second replaces the
+// first.
+var overTheAPI = []string{"canary-set-by-admin-08dd", "canary-set-again-<b>&-61f2"}
+
+// guarded is the pair with all its keys as secrets: in secrets.enc, and one from
+// the environment. It has a tool server with a secret of its own, and logs each
+// request.
 func guarded(t *testing.T, url string) harness.Files {
 	t.Helper()
 	files := suite.Pair(t, "guarded", url).With(
-		"\nserver:\n  api_keys:\n    admin_key: ${{ secrets.ADMIN_KEY }}\n    client_key: ${{ secrets.CLIENT_KEY }}\n" +
-			"overlord:\n  soul: \"Your number is ${{ env.CANARY_ENV }}.\"\n")
+		"\nserver:\n  access_log: true\n  api_keys:\n    admin_key: ${{ secrets.ADMIN_KEY }}\n    client_key: ${{ secrets.CLIENT_KEY }}\n" +
+			"overlord:\n  soul: \"Your number is ${{ env.CANARY_ENV }}.\"\nmcp:\n  servers:\n    - tools\n")
+	files["mcp/tools.afs"] = "schema: \"1.0.0\"\nid: tools\ndescription: Has a secret.\ntype: command\ncommand: /bin/false\n" +
+		"auth:\n  type: env\n  TOOL_TOKEN: ${{ secrets.MCP_TOKEN }}\n"
 	files["formation.afs"] = strings.Replace(files["formation.afs"], "openai: test-key", "openai: ${{ secrets.MODEL_KEY }}", 1)
 	dir, key := t.TempDir(), secretfile.GenerateKey()
 	sealed := filepath.Join(dir, "secrets.enc")
@@ -67,6 +77,7 @@ func TestSecrets_NeverShow(t *testing.T) {
 	shown := s.CLI("keys", "show", "guarded")
 	f.AdminKey, f.ClientKey = canaries["ADMIN_KEY"], canaries["CLIENT_KEY"]
 	visit(t, s, f, files)
+	visitSecrets(t, s, f)
 	checkModelKnows(t, model)
 	checkEnvironment(t, s, f)
 
@@ -79,12 +90,20 @@ func TestSecrets_NeverShow(t *testing.T) {
 		{"status", "-o", "json"},
 		{"logs", "guarded", "-n", "10000"},
 		{"list", "-o", "json"},
+		{"audit", "-n", "1000"},
+		{"audit", "-o", "json", "-n", "1000"},
+		{"config", "show"},
+		{"doctor"},
 		{"chat", "guarded", "upset", "--key", canaries["CLIENT_KEY"]},
 		{"chat", "guarded", "hi", "--key", "wrong-" + canaries["ADMIN_KEY"]},
 	} {
 		r := s.CLI(args...)
+		if r.Code == 2 {
+			t.Errorf("%v: %s", args, r.Stderr)
+		}
 		all.WriteString(r.Stdout + r.Stderr)
 	}
+	all.Write(downloaded(t, s))
 	f.Kill()
 	f.UntilStatus("running")
 	if code := s.Stop(); code != 0 {
@@ -92,7 +111,8 @@ func TestSecrets_NeverShow(t *testing.T) {
 	}
 	all.WriteString(s.Out.String())
 	everywhere := slices.Collect(maps.Values(canaries))
-	everywhere = append(everywhere, s.Secret)
+	everywhere = append(append(everywhere, overTheAPI...), s.Secret)
+	everywhere = append(everywhere, `canary-\"tool`, "canary-set-again") // as JSON has them
 	for _, secret := range everywhere {
 		if i := bytes.Index(all.Bytes(), []byte(secret)); i >= 0 {
 			t.Errorf("%s shows: %s", secret, all.Bytes()[max(0, i-200):min(all.Len(), i+100)])
@@ -135,6 +155,129 @@ func visit(t *testing.T, s *harness.Supervisor, f *harness.Formation, files harn
 		if reply.Status != http.StatusBadRequest {
 			t.Errorf("a bundle with other %v: %d %s", slices.Collect(maps.Keys(change)), reply.Status, reply.Body)
 		}
+	}
+}
+
+// visitSecrets changes secrets as an administrator does, right and wrong.
+func visitSecrets(t *testing.T, s *harness.Supervisor, f *harness.Formation) {
+	t.Helper()
+	ask := func(method, path string, body any, status int) harness.Reply {
+		t.Helper()
+		return s.HTTP.Must(harness.Request{
+			Method: method, URL: f.Own() + path, Body: body, Header: map[string]string{"X-SVC-Admin-Key": f.AdminKey},
+		}).Want(t, status)
+	}
+	list := ask(http.MethodGet, "/v1/secrets", nil, http.StatusOK)
+	if got := list.Int("data.count"); got != 5 {
+		t.Errorf("there are %d secrets", got)
+	}
+	for name := range canaries {
+		ask(http.MethodGet, "/v1/secrets/"+name, nil, map[bool]int{true: http.StatusNotFound, false: http.StatusOK}[strings.HasSuffix(name, "_ENV")])
+	}
+	ask(http.MethodPost, "/v1/secrets", harness.Chat{"key": "by admin", "value": overTheAPI[0]}, http.StatusCreated)
+	ask(http.MethodPost, "/v1/secrets", harness.Chat{"key": "BY_ADMIN", "value": overTheAPI[0]}, http.StatusConflict)
+	ask(http.MethodPost, "/v1/secrets", harness.Chat{"key": []string{overTheAPI[0]}, "value": overTheAPI[0]}, http.StatusUnprocessableEntity)
+	ask(http.MethodPut, "/v1/secrets/by_admin", harness.Chat{"value": overTheAPI[1]}, http.StatusOK)
+	ask(http.MethodDelete, "/v1/secrets/MODEL_KEY", nil, http.StatusConflict)
+	ask(http.MethodPost, "/v1/secrets/reload", nil, http.StatusOK)
+	for _, secret := range append(overTheAPI, canaries["MODEL_KEY"], canaries["MCP_TOKEN"]) {
+		// Somebody takes a value for an id: it is in the access log.
+		path := url.PathEscape(secret)
+		ask(http.MethodGet, "/v1/agents/"+path, nil, http.StatusNotFound)
+		ask(http.MethodGet, "/v1/nowhere/"+path+"?key="+url.QueryEscape(secret), nil, http.StatusNotFound)
+		ask(http.MethodDelete, "/v1/requests/"+path, nil, http.StatusNotFound)
+	}
+	for _, path := range []string{"/v1/config", "/v1/audit", "/v1/llm/settings", "/v1/mcp", "/v1/mcp/servers", "/v1/usage", "/v1/secrets"} {
+		s.HTTP.Must(harness.Request{Method: http.MethodGet, URL: f.Own() + path, Header: map[string]string{"X-SVC-Admin-Key": f.AdminKey}})
+	}
+	text, err := os.ReadFile(filepath.Join(s.Home, "logs", "guarded-out.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(text, []byte("/v1/agents/[redacted]")) {
+		t.Errorf("the access log does not show that it was asked for a secret: %s", text)
+	}
+	harness.Until(t, "the changes are in the audit", func() bool {
+		return strings.Contains(s.CLI("audit", "-n", "1000").Stdout, "secret.reload")
+	})
+}
+
+// downloaded returns what is in the zip file of the formation, its databases
+// included, without the files that are there to hold secrets.
+func downloaded(t *testing.T, s *harness.Supervisor) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "guarded.zip")
+	if r := s.CLI("download", "guarded", "--include-db", "-f", file); r.Code != 0 {
+		t.Fatalf("download: %d %s", r.Code, r.Stderr)
+	}
+	in, err := zip.OpenReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var all bytes.Buffer
+	for _, f := range in.File {
+		content, err := f.Open()
+		if err == nil {
+			_, err = all.ReadFrom(content)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content.Close()
+	}
+	if !bytes.Contains(all.Bytes(), []byte("SQLite format 3")) {
+		t.Error("the download has no database")
+	}
+	return all.Bytes()
+}
+
+// TestSecrets_ChangesHoldOverRestartsAndUpdates changes the key of a model until
+// the model takes it.
+func TestSecrets_ChangesHoldOverRestartsAndUpdates(t *testing.T) {
+	t.Parallel()
+	s := suite.Start(t, harness.Options{
+		Formations: fewRestarts + "  env_allow: [CANARY_ENV]\n", Env: []string{"CANARY_ENV=x"},
+	})
+	model := fakellm.Start(t, fakellm.Options{Key: "the-key-of-later"})
+	files := guarded(t, model.URL())
+	f := s.Deploy("guarded", files)
+	f.AdminKey, f.ClientKey = canaries["ADMIN_KEY"], canaries["CLIENT_KEY"]
+	admin := map[string]string{"X-SVC-Admin-Key": f.AdminKey}
+	s.HTTP.Must(f.Request(harness.Chat{"message": "hello", "agent_id": "poet"})).Want(t, http.StatusInternalServerError)
+	for method, body := range map[string]harness.Chat{
+		http.MethodPut + " /MODEL_KEY": {"value": "the-key-of-later"}, http.MethodPost + " ": {"key": "EXTRA", "value": "an-extra-secret"},
+		http.MethodDelete + " /UNUSED": nil,
+	} {
+		method, path, _ := strings.Cut(method, " ")
+		if reply := s.HTTP.Must(harness.Request{Method: method, URL: f.Own() + "/v1/secrets" + path, Body: body, Header: admin}); reply.Status >= 300 {
+			t.Fatalf("%s %s: %d %s", method, path, reply.Status, reply.Body)
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		f.Say(harness.Chat{"message": "hello", "agent_id": "poet"})
+		reply := s.HTTP.Must(harness.Request{Method: http.MethodGet, URL: f.Own() + "/v1/secrets", Header: admin})
+		if reply.Text("data.secrets.EXTRA") != "an-e••••••••cret" || reply.Get("data.secrets.UNUSED") != nil || reply.Int("data.count") != 5 {
+			t.Errorf("%s: %s", when, reply.Body)
+		}
+	}
+	if r := s.CLI("restart", "guarded"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	check("after a restart")
+	f.Kill()
+	f.UntilStatus("running")
+	check("after kill -9")
+	if reply := s.Update("guarded", files.Version("2.0.0")); reply.Status != http.StatusOK {
+		t.Fatalf("update: %d %s", reply.Status, reply.Body)
+	}
+	check("after an update")
+	others := guarded(t, model.URL())
+	others["formation.afs"] = strings.Replace(others["formation.afs"], "id: guarded", "id: other", 1)
+	other := s.Deploy("other", others)
+	if reply := s.HTTP.Must(harness.Request{Method: http.MethodGet, URL: other.Own() + "/v1/secrets", Header: admin}); reply.Get("data.secrets.EXTRA") != nil || reply.Int("data.count") != 5 {
+		t.Errorf("another formation: %s", reply.Body)
 	}
 }
 
