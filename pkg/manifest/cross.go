@@ -42,7 +42,10 @@ func (l *loader) checkServers() {
 				l.d.fault(at, u.key, RuleDuplicate, "the server %q is listed twice; keep one", shorten(u.ID))
 			case u.Own == nil && !slices.ContainsFunc(l.servers, func(s MCPServer) bool { return s.ID == u.ID }):
 				l.d.fault(at, u.key, RuleReference, "mcp.servers has no server %q", shorten(u.ID))
-				l.d.faults[len(l.d.faults)-1].Suggestion = guess(u.ID, ids)
+				if agentID.MatchString(u.ID) && l.pathOf(u.ID, mcpFiles()) != "" {
+					l.d.faults[len(l.d.faults)-1].Message += "; its file is there, so list it"
+				}
+				l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(u.ID, ids)
 			}
 			seen[u.ID] = true
 		}
@@ -57,7 +60,7 @@ func (l *loader) checkBudgets(o *object) {
 	for _, id := range sortedKeys(l.f.Budgets.Agents) {
 		if !slices.Contains(ids, id) {
 			agents.faultAt(id, "", RuleReference, "no agent has the id %q", shorten(id))
-			l.d.faults[len(l.d.faults)-1].Suggestion = guess(id, ids)
+			l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(id, ids)
 		}
 	}
 	if l.f.Budgets.HasAmount() && len(l.f.LLM.Prices) == 0 {
@@ -81,14 +84,14 @@ func (l *loader) checkProactive(o *object) {
 		case c.Transformer == "" || len(l.b.faults) > 0:
 		case !known:
 			at.faultAt("transformer", "", RuleReference, "no transformer is called %q", shorten(c.Transformer))
-			l.d.faults[len(l.d.faults)-1].Suggestion = guess(c.Transformer, l.transformerNames())
+			l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(c.Transformer, l.transformerNames())
 		case tr.URL == "" && c.URL == "":
 			at.faultAt("transformer", "", RuleTransformerURL, "the transformer %q has no endpoint.url, and the channel no url; write url: https://host/path", c.Transformer)
 		}
 	}
 	if d := p.DefaultChannel; d != "" && !slices.Contains(names, d) {
 		b.faultAt("default_channel", "", RuleReference, "proactive.channels has no channel %q", shorten(d))
-		l.d.faults[len(l.d.faults)-1].Suggestion = guess(d, names)
+		l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(d, names)
 	}
 	if p.Heartbeat != nil && p.Heartbeat.Enabled {
 		l.checkHeartbeat(b, names)
@@ -104,7 +107,7 @@ func (l *loader) checkHeartbeat(proactive *object, channels []string) {
 	targets := append([]string{"last", "preferred", "webhook"}, channels...)
 	if !slices.Contains(targets, h.Target) {
 		b.faultAt("target", "", RuleReference, "%q is no target (one of %s)", shorten(h.Target), strings.Join(targets, ", "))
-		l.d.faults[len(l.d.faults)-1].Suggestion = guess(h.Target, targets)
+		l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(h.Target, targets)
 	}
 	if h.Target == "webhook" && l.f.Async.WebhookURL == "" {
 		b.faultAt("target", "", RuleNeeds, "the target webhook needs async.webhook_url")
@@ -115,7 +118,7 @@ func (l *loader) checkHeartbeat(proactive *object, channels []string) {
 	ids := append(l.sopIDs(), "watch_job")
 	if h.SOP != "" && !slices.Contains(ids, h.SOP) {
 		b.faultAt("sop", "", RuleReference, "no procedure is called %q", shorten(h.SOP))
-		l.d.faults[len(l.d.faults)-1].Suggestion = guess(h.SOP, ids)
+		l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(h.SOP, ids)
 	}
 }
 
@@ -129,7 +132,7 @@ func (l *loader) checkGroups(o *object) {
 	}
 	if r.Fallback != "" && !slices.Contains(ids, r.Fallback) {
 		rbac.faultAt("fallback", "", RuleReference, "no group is called %q", shorten(r.Fallback))
-		l.d.faults[len(l.d.faults)-1].Suggestion = guess(r.Fallback, ids)
+		l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(r.Fallback, ids)
 	}
 	on := r.Active == RBACOn || r.Active == RBACAuto && len(ids) > 0
 	if on && r.Refuse && l.f.Middleware == nil {
@@ -140,7 +143,7 @@ func (l *loader) checkGroups(o *object) {
 		for _, group := range c.Groups {
 			if !slices.Contains(ids, group) {
 				coding.faultAt("groups", "", RuleReference, "no group is called %q", shorten(group))
-				l.d.faults[len(l.d.faults)-1].Suggestion = guess(group, ids)
+				l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(group, ids)
 			}
 		}
 	}
@@ -157,7 +160,7 @@ func (l *loader) checkCommands(o *object) {
 		to := strings.TrimPrefix(l.f.Commands.Aliases[name], "/")
 		if !slices.Contains(known, to) {
 			l.d.warn(aliases.n.get(name), aliases.key(name), RuleCommandAlias, "no command and no procedure is called %q", shorten(to))
-			l.d.warnings[len(l.d.warnings)-1].Suggestion = guess(to, known)
+			l.d.warnings[len(l.d.warnings)-1].Suggestion = l.d.guess(to, known)
 		}
 	}
 }

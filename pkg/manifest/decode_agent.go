@@ -132,7 +132,7 @@ func (d *decoder) agentKeys(o *object, a *Agent, p agentPlace) *node {
 	set(&a.RateLimit.Burst, r.integer("burst_limit", 1, unlimited))
 	r.end()
 	set(&a.Skills, o.texts("skills"))
-	o.inert("a2a_enabled", "enable_direct_delegation", "delegation_strategy", "a2a", "knowledge", "mcp_servers", "rate_limiting", "skills")
+	o.inert("agent")
 	o.free("author", "url", "license", "version")
 	o.end()
 	return at

@@ -33,24 +33,6 @@ func reservedIDs() []string {
 	return []string{"health", "ping", "rpc", "server", "admin", "metrics", "api", "draft", "mcp", "docs", "console", "all"}
 }
 
-// laterKeys are documented blocks of the manifest that are read and checked,
-// but that nothing acts upon yet.
-func laterKeys() []string {
-	return []string{
-		"runtime", "svc_runtime", "logging", "scheduler", "a2a", "mcp", "mcps", "rce", "user_credentials",
-		"skills", "middleware", "rbac", "proactive", "commands", "tuning", "coding", "artifacts", "links",
-		"executor", "document_processing", "triggers", "knowledge",
-	}
-}
-
-// laterMemory are the blocks of memory that nothing acts upon yet.
-func laterMemory() []string {
-	return []string{
-		"working", "persistent", "events", "decay", "projections", "graph", "captains_log", "lessons",
-		"compaction", "pruning", "index", "lint", "ingestion", "distillery",
-	}
-}
-
 // formation reads the manifest's root except its agents and what else stands
 // in files of its own.
 func (d *decoder) formation(o *object, f *Formation) {
@@ -79,7 +61,7 @@ func (d *decoder) formation(o *object, f *Formation) {
 	f.Coding = d.coding(o.block("coding"))
 	d.artifacts(o.block("artifacts"), &f.Artifacts)
 	f.Links = d.links(o)
-	o.inert(laterKeys()...)
+	o.inert("")
 	o.free("extensions")
 }
 
@@ -161,7 +143,7 @@ func (d *decoder) server(o *object, s *Server) {
 	set(&s.Limits.RequestsPerMinute, l.integer("requests_per_minute", 1, unlimited))
 	set(&s.Limits.Burst, l.integer("burst", 1, unlimited))
 	l.end()
-	o.inert("limits")
+	o.inert("server")
 	o.end()
 }
 
@@ -171,7 +153,7 @@ func (d *decoder) inputLimits(o *object, l *InputLimits) {
 	set(&l.MaxMemoryEntrySize, o.integer("max_memory_entry_size", 1, unlimited))
 	set(&l.MaxToolOutputSize, o.integer("max_tool_output_size", 1, unlimited))
 	set(&l.MaxBatchItems, o.integer("max_batch_items", 1, unlimited))
-	o.inert("max_file_size_bytes", "max_memory_entry_size", "max_tool_output_size", "max_batch_items")
+	o.inert("input_limits")
 	o.end()
 }
 
@@ -185,7 +167,7 @@ func (d *decoder) async(o *object, a *Async) {
 	set(&a.WebhookRetries, o.integer("webhook_retries", 0, 100))
 	set(&a.WebhookTimeout, o.duration("webhook_timeout", time.Millisecond))
 	set(&a.WebhookSecret, o.secret("webhook_secret"))
-	o.inert("webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret")
+	o.inert("async")
 	o.end()
 }
 

@@ -135,7 +135,7 @@ func (d *decoder) settings(o *object) Overrides {
 	if o.path == "llm.settings" {
 		o.used = append(o.used, "caching")
 	} else {
-		o.inert("caching")
+		o.inert("agent.llm.settings")
 	}
 	o.end()
 	return s
@@ -232,7 +232,7 @@ func (d *decoder) modelEntry(n *node, e entry, key string, media Media) *Model {
 	at := &node{file: n.file, at: e.at}
 	if !slices.Contains(capabilities(), e.key) {
 		d.fault(at, join(key, e.key), RuleModelCapability, "%q is no capability (one of %s)", shorten(e.key), strings.Join(capabilities(), ", "))
-		d.faults[len(d.faults)-1].Suggestion = guess(e.key, capabilities())
+		d.faults[len(d.faults)-1].Suggestion = d.guess(e.key, capabilities())
 		return nil
 	}
 	m := &Model{Capability: e.key}
@@ -258,7 +258,7 @@ func (d *decoder) modelRest(o *object, m *Model, idKey string, media Media) *Mod
 	default:
 		o.free("settings")
 	}
-	if slices.Contains(laterCapabilities(), m.Capability) && o.n != nil {
+	if o.n != nil && slices.Contains(later()["llm.models"], m.Capability) {
 		o.warnKey(idKey, RuleNoEffect, "%s models have no effect in this release", m.Capability)
 	}
 	o.end()
@@ -266,13 +266,6 @@ func (d *decoder) modelRest(o *object, m *Model, idKey string, media Media) *Mod
 		return nil
 	}
 	return m
-}
-
-// laterCapabilities are those that nothing acts upon yet.
-func laterCapabilities() []string {
-	return []string{
-		CapabilityEmbedding, CapabilityVision, CapabilityAudio, CapabilityVideo, CapabilityDocuments, CapabilityStreaming,
-	}
 }
 
 // mediaSettings reads the settings of a model that is shown files, beside the

@@ -14,6 +14,7 @@ import (
 type decoder struct {
 	faults   []Fault
 	warnings []Warning
+	guesses  int  // asked for so far
 	llm      *LLM // set once the llm block is read; model ids are checked against it
 }
 
@@ -133,9 +134,9 @@ func (o *object) removed(key, instead string) {
 	}
 }
 
-// inert reports known keys that nothing in this release reads.
-func (o *object) inert(keys ...string) {
-	for _, key := range keys {
+// inert reports the keys of a block of later that nothing acts upon yet.
+func (o *object) inert(block string) {
+	for _, key := range later()[block] {
 		if s := o.note(key); s != nil {
 			s.Description = "No effect in this release."
 		}
@@ -191,7 +192,7 @@ func (o *object) endStrict() {
 		}
 		f := bad(&node{file: o.n.file, at: e.at}, o.key(e.key), RuleUnknownStrict, "the key %q is unknown here (one of %s)", shorten(e.key), strings.Join(o.used, ", "))
 		f.Text = shorten(e.key)
-		if near := guess(e.key, o.used); near != "" {
+		if near := o.d.guess(e.key, o.used); near != "" {
 			f.Suggestion = o.key(near)
 		}
 		o.d.faults = append(o.d.faults, f)
@@ -209,10 +210,11 @@ func (o *object) unknown(open bool) {
 		if slices.Contains(o.used, e.key) {
 			continue
 		}
-		near := guess(e.key, o.used)
-		if open {
-			near = nearest(e.key, o.used)
+		ask := o.d.guess
+		if open { // an own key may well hold one of ours
+			ask = nearest
 		}
+		near := ask(e.key, o.used)
 		if open && near == "" {
 			continue
 		}

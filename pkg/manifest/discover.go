@@ -1,10 +1,15 @@
 package manifest
 
 import (
+	"bytes"
 	"io"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"unicode/utf8"
 )
 
 // maxWalkDepth bounds how deep directories are searched.
@@ -102,6 +107,19 @@ func (b *bundle) markdown(name string) (*markdown, []Fault) {
 	return src.markdown()
 }
 
+// hasFrontMatter tells whether a file begins with a line ---, without reading
+// the rest.
+func (b *bundle) hasFrontMatter(name string) bool {
+	f, err := b.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	head := make([]byte, 6)
+	n, _ := io.ReadFull(f, head)
+	return bytes.HasPrefix(bytes.TrimPrefix(head[:n], []byte("\ufeff")), []byte("---"))
+}
+
 // markdown splits off the front matter: the lines between a first line --- and
 // the next one. Without the second all is body.
 func (s *source) markdown() (*markdown, []Fault) {
@@ -143,10 +161,24 @@ func (l *loader) skip(faults []Fault) {
 	}
 }
 
+// columns turns byte offsets of a line into columns. It moves forward only, so
+// that a line is counted once.
+type columns struct {
+	line        string
+	offset, col int
+}
+
+func (c *columns) at(offset int) int {
+	c.col += utf8.RuneCountInString(c.line[c.offset:offset])
+	c.offset = offset
+	return c.col + 1
+}
+
 // lateRefs notes the placeholders of texts that are resolved when they are
 // used. Malformed ones stay text: they may be written about.
 func (l *loader) lateRefs(m *markdown) {
 	for i, line := range strings.Split(m.body, "\n") {
+		count := columns{line: line}
 		for offset := 0; ; {
 			at := strings.Index(line[offset:], "${{")
 			if at < 0 {
@@ -154,7 +186,7 @@ func (l *loader) lateRefs(m *markdown) {
 			}
 			offset += at
 			if kind, name, size, err := cutPlaceholder(line[offset:]); err == nil {
-				l.f.late = append(l.f.late, Ref{Kind: kind, Name: name, File: m.name, Line: m.bodyLine + i, Col: 1 + len([]rune(line[:offset]))})
+				l.f.late = append(l.f.late, Ref{Kind: kind, Name: name, File: m.name, Line: m.bodyLine + i, Col: count.at(offset)})
 				offset += size
 				continue
 			}

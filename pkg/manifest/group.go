@@ -54,7 +54,7 @@ func (d *decoder) group(o *object, g *Group, id *string) {
 		for _, item := range v.items {
 			if item.kind == kindText && item.text != "formation" && (!strings.HasPrefix(item.text, "group:") || item.text == "group:") {
 				d.fault(item, memory.key("write"), RuleGrant, "%q is no scope; write formation or group:<id>", shorten(item.text))
-				d.faults[len(d.faults)-1].Suggestion = guess(item.text, []string{"formation"})
+				d.faults[len(d.faults)-1].Suggestion = d.guess(item.text, []string{"formation"})
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func (l *loader) inherits() {
 		for _, parent := range g.Inherits {
 			if !slices.Contains(ids, parent) {
 				o.faultAt("inherits", "", RuleReference, "no group is called %q", shorten(parent))
-				l.d.faults[len(l.d.faults)-1].Suggestion = guess(parent, ids)
+				l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(parent, ids)
 			}
 		}
 	}

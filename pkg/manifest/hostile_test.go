@@ -107,3 +107,42 @@ func itoa(i int) string {
 	}
 	return s
 }
+
+// TestLoad_BoundsHostileBundles holds the largest files of each kind that is
+// found, and long lists of names that lead nowhere, against Load.
+func TestLoad_BoundsHostileBundles(t *testing.T) {
+	t.Parallel()
+	fill := func(s string) string { return strings.Repeat(s, (1<<20-200)/len(s)) }
+	team := head + "agents:\n"
+	for i := range 200 {
+		team += fmt.Sprintf("- {id: agent-number-%d, name: a, description: b}\n", i)
+	}
+	nobody := head + "mcp: {servers: [" + strings.Repeat("nobody-knows-it,", 20_000) + "]}\nagents: [{id: a, name: a, description: b}]\n"
+	for name, files := range map[string]map[string]string{
+		"directives":         {"formation.afs": team, "sops/a.md": "---\ntype: sop\n---\n" + fill("[agent:agent-nomber-1]")},
+		"skills' secrets":    {"formation.afs": team, "skills/aa/SKILL.md": "---\ndescription: x\n---\n" + fill("${{ secrets.A }}")},
+		"trigger's data":     {"formation.afs": team, "triggers/a.md": fill("${{ data.a }}é")},
+		"trigger's slips":    {"formation.afs": team, "triggers/a.md": fill("${{ dta.a }}")},
+		"open variables":     {"formation.afs": team, "triggers/a.md": fill("${{")},
+		"front matter":       {"formation.afs": team, "triggers/a.md": "---\n" + fill("a: b\n") + "---\n"},
+		"front matter's end": {"formation.afs": team, "triggers/a.md": fill("---\n")},
+		"variables":          {"formation.afs": team, "transformers/a.yaml": "body: \"" + fill("${{ response.cont }}") + "\""},
+		"servers":            {"formation.afs": nobody, "mcp/nobody-knows.afs": "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, text := range files {
+				write(t, dir, file, []byte(text))
+			}
+			start := time.Now()
+			_, warnings, err := manifest.Load(dir)
+			if d := time.Since(start); d > 20*time.Second {
+				t.Errorf("took %s", d)
+			}
+			if err == nil && len(warnings) == 0 {
+				t.Error("nothing is told")
+			}
+		})
+	}
+}

@@ -27,11 +27,14 @@ func (l *loader) listed(item *node, key string, k fileKind) *node {
 	name := l.pathOf(id, k)
 	if name == "" {
 		l.d.fault(item, key, RuleFileMissing, "%s/%s.afs (or .yaml, .yml) does not exist", k.dirs[0], id)
+		if len(l.d.faults) > maxReported {
+			return nil
+		}
 		names := l.idsOf(k)
 		if base := withoutExtension(id); slices.Contains(names, base) {
 			l.d.faults[len(l.d.faults)-1].Suggestion = base
 		} else {
-			l.d.faults[len(l.d.faults)-1].Suggestion = guess(id, names)
+			l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(id, names)
 		}
 		return nil
 	}

@@ -1,6 +1,8 @@
-// Package manifest reads the files of a formation: the manifest, its agents
-// and its soul. It checks them strictly, fills in the defaults and keeps the
-// ${{ }} placeholders.
+// Package manifest reads the files of a formation: the manifest, what it lists
+// (agents, tool servers, services) and what is found in its directories
+// (skills, procedures, triggers, transformers, groups, the soul). It checks
+// them strictly, fills in the defaults and keeps the ${{ }} placeholders. The
+// calls that read a kind of file also write its JSON Schema.
 //
 // One pass finds every fault, each with file, line, column, key and what would
 // be right. Nothing is dropped silently: a key that is unknown or has no effect
@@ -84,8 +86,9 @@ type loader struct {
 	d        *decoder
 	f        *Formation
 	manifest string
-	servers  []MCPServer // inactive ones too
-	sopFiles []string    // everything below sops/
+	servers  []MCPServer    // inactive ones too
+	sopFiles []string       // everything below sops/
+	places   map[string]int // of files in the order of reading, once all are read
 }
 
 func (l *loader) load(root *node) (*Formation, []Warning, error) {
@@ -192,7 +195,13 @@ func (l *loader) compare(a, b Fault) int {
 
 // place returns when a file was read; files that never were come last.
 func (l *loader) place(file string) int {
-	if i := slices.Index(l.b.files, file); i >= 0 {
+	if l.places == nil {
+		l.places = make(map[string]int, len(l.b.files))
+		for i, name := range l.b.files {
+			l.places[name] = i
+		}
+	}
+	if i, ok := l.places[file]; ok {
 		return i
 	}
 	return len(l.b.files)

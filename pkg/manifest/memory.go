@@ -171,7 +171,7 @@ func (d *decoder) memory(o *object, m *Memory) {
 	if o.n != nil && m.Distillery != nil && m.Distillery.Enabled && (!m.Persistent.Enabled || !m.Events.Enabled) {
 		o.warnKey("distillery", RuleDistillery, "the distillery needs memory.persistent and memory.events; it answers 503 without them")
 	}
-	o.inert(laterMemory()...)
+	o.inert("memory")
 	o.end()
 }
 
@@ -182,7 +182,7 @@ func (d *decoder) buffer(o *object, b *Buffer) {
 	if id := d.modelID(o, "embedding_model", CapabilityEmbedding); id != "" {
 		b.EmbeddingModel = id
 	}
-	o.inert("vector_search", "embedding_model")
+	o.inert("memory.buffer")
 	o.end()
 }
 

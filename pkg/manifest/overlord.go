@@ -182,7 +182,7 @@ func (d *decoder) overlord(o *object, f *Formation) {
 	d.response(o.block("response"), &v.Response)
 	d.clarification(o.block("clarification"), &v.Clarification)
 	d.workflow(o.block("workflow"), &v.Workflow)
-	o.inert("routing", "clarification", "workflow")
+	o.inert("overlord")
 	o.end()
 }
 
@@ -202,7 +202,7 @@ func (d *decoder) overlordLLM(o *object, l *OverlordLLM) {
 		b.end()
 	}
 	set(&l.MaxExtractionTokens, o.integer("max_extraction_tokens", 1, unlimited))
-	o.inert("base", "synthesis", "max_extraction_tokens")
+	o.inert("overlord.llm")
 	o.end()
 }
 
@@ -218,7 +218,7 @@ func (d *decoder) response(o *object, r *Response) {
 	set(&r.RetryAsync.AttemptIdleTimeout, retry.duration("attempt_idle_timeout", time.Millisecond))
 	set(&r.RetryAsync.Deadline, retry.duration("deadline", time.Millisecond))
 	retry.endStrict()
-	o.inert("widgets", "retry_async")
+	o.inert("overlord.response")
 	o.end()
 }
 

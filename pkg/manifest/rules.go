@@ -1,5 +1,7 @@
 package manifest
 
+import "slices"
+
 // RuleID names one rule that configuration files are checked against. It is
 // stable and appears in validation_errors.
 type RuleID string
@@ -125,6 +127,11 @@ type Rule struct {
 
 // Rules returns every rule, so that a test can hold a case against each.
 func Rules() []Rule {
+	return slices.Concat(fileRules(), valueRules(), formationRules(), warningRules())
+}
+
+// fileRules are the rules about files and YAML.
+func fileRules() []Rule {
 	return []Rule{
 		{ID: RuleFileMissing, Meaning: "the manifest and every file it names exist"},
 		{ID: RuleFileKind, Meaning: "files are regular files inside the bundle"},
@@ -143,6 +150,12 @@ func Rules() []Rule {
 		{ID: RuleYAMLKey, Meaning: "keys are plain text"},
 		{ID: RuleYAMLDuplicate, Meaning: "a key stands once in its block"},
 		{ID: RuleYAMLDocuments, Meaning: "a file holds one document"},
+	}
+}
+
+// valueRules are the rules about values.
+func valueRules() []Rule {
+	return []Rule{
 		{ID: RuleRequired, Meaning: "required keys have a value"},
 		{ID: RuleType, Meaning: "a value has the type of its key"},
 		{ID: RuleEnum, Meaning: "a value is one of the words of its key"},
@@ -164,6 +177,12 @@ func Rules() []Rule {
 		{ID: RuleSum, Meaning: "weights make 1 together"},
 		{ID: RulePlaceholder, Meaning: "a placeholder is ${{ secrets.NAME }}, ${{ env.NAME }} or ${{ user.credentials.NAME }}"},
 		{ID: RulePlaceholderType, Meaning: "placeholders stand in text values only"},
+	}
+}
+
+// formationRules are the rules about models, agents and what refers to what.
+func formationRules() []Rule {
+	return []Rule{
 		{ID: RuleSchema, Meaning: `schema is the text "1.0.0"`},
 		{ID: RuleFormationID, Meaning: "a formation id has 3-50 of a-z, 0-9 and -, and is not reserved"},
 		{ID: RuleVersion, Meaning: "a version has at most 64 letters, digits and . + - _"},
@@ -187,6 +206,12 @@ func Rules() []Rule {
 		{ID: RuleSkillForm, Meaning: "the name of a skill has a-z, 0-9 and -"},
 		{ID: RuleTransformerURL, Meaning: "what a transformer delivers has an address"},
 		{ID: RuleVariable, Meaning: "a transformer uses the variables there are"},
+	}
+}
+
+// warningRules are the rules about what is only told.
+func warningRules() []Rule {
+	return []Rule{
 		{ID: RuleUnlisted, Meaning: "files of agents, tool servers and services are listed", Warns: true},
 		{ID: RuleShadowed, Meaning: "a file is not hidden by one of another ending", Warns: true},
 		{ID: RuleSkillFile, Meaning: "the directory of a skill has a SKILL.md", Warns: true},
@@ -202,7 +227,7 @@ func Rules() []Rule {
 		{ID: RuleCommandAlias, Meaning: "an alias names a command or a procedure", Warns: true},
 		{ID: RuleUnpriced, Meaning: "a budget of money has prices", Warns: true},
 		{ID: RuleUnknownKey, Meaning: "keys are known", Warns: true},
-		{ID: RuleNoEffect, Meaning: "keys have an effect in this release", Warns: true},
+		{ID: RuleNoEffect, Meaning: "keys have an effect in this release; these have none yet: " + laterText(), Warns: true},
 		{ID: RuleAgentName, Meaning: "an agent has a name", Warns: true},
 		{ID: RuleNoModel, Meaning: "every agent has a text model", Warns: true},
 		{ID: RuleSecretLiteral, Meaning: "keys are given as placeholders", Warns: true},

@@ -150,31 +150,76 @@ func included(s *jsonschema.Schema, done map[*jsonschema.Schema]bool) *jsonschem
 // share moves what is written more than once below root to definitions, named
 // by their keys, and returns these.
 func share(root *jsonschema.Schema) map[string]*jsonschema.Schema {
-	times := map[string]int{}
-	texts := map[*jsonschema.Schema]string{}
-	walk(root, "", func(s *jsonschema.Schema, _ string) *jsonschema.Schema {
-		if data, err := json.Marshal(s); err == nil && len(data) > 300 {
-			texts[s] = string(data)
-			times[texts[s]]++
-		}
-		return s
-	})
-	defs, names := map[string]*jsonschema.Schema{}, map[string]string{}
+	in := interned{ids: map[*jsonschema.Schema]int{}, known: map[string]int{}}
+	in.add(root)
+	defs, names := map[string]*jsonschema.Schema{}, map[int]string{}
 	walk(root, "", func(s *jsonschema.Schema, key string) *jsonschema.Schema {
-		text := texts[s]
-		if s == root || times[text] < 2 {
+		id, ok := in.ids[s]
+		if !ok || s == root || in.uses[id] < 2 || in.sizes[id] < 300 {
 			return s
 		}
-		if names[text] == "" {
+		if names[id] == "" {
 			name := key
 			for n := 2; defs[name] != nil || name == "include"; n++ {
 				name = fmt.Sprintf("%s_%d", key, n)
 			}
-			names[text], defs[name] = name, s
+			names[id], defs[name] = name, s
 		}
-		return &jsonschema.Schema{Ref: "#/$defs/" + names[text]}
+		return &jsonschema.Schema{Ref: "#/$defs/" + names[id]}
 	})
 	return defs
+}
+
+// interned gives schemas with the same text the same number.
+type interned struct {
+	ids   map[*jsonschema.Schema]int
+	known map[string]int // by the text with inner schemas as numbers
+	uses  []int          // how often a number stands in another one
+	sizes []int          // bytes of the whole text
+}
+
+func (in *interned) add(s *jsonschema.Schema) int {
+	flat, size := *s, 0
+	var inner []int
+	number := func(child *jsonschema.Schema) *jsonschema.Schema {
+		id := in.add(child)
+		inner = append(inner, id)
+		size += in.sizes[id]
+		return &jsonschema.Schema{Ref: fmt.Sprint(id)}
+	}
+	if s.Properties != nil {
+		flat.Properties = make(map[string]*jsonschema.Schema, len(s.Properties))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		flat.Properties[name] = number(s.Properties[name])
+	}
+	if s.AdditionalProperties != nil {
+		flat.AdditionalProperties = number(s.AdditionalProperties)
+	}
+	if s.Items != nil {
+		flat.Items = number(s.Items)
+	}
+	flat.OneOf, flat.AnyOf = slices.Clone(s.OneOf), slices.Clone(s.AnyOf)
+	for _, list := range [][]*jsonschema.Schema{flat.OneOf, flat.AnyOf} {
+		for i := range list {
+			list[i] = number(list[i])
+		}
+	}
+	text, err := json.Marshal(&flat)
+	if err != nil {
+		text = fmt.Append(nil, len(in.uses)) // shared with nothing; writing it tells why
+	}
+	id, ok := in.known[string(text)]
+	if !ok {
+		id = len(in.uses)
+		in.known[string(text)] = id
+		in.uses, in.sizes = append(in.uses, 0), append(in.sizes, size+len(text))
+		for _, child := range inner {
+			in.uses[child]++
+		}
+	}
+	in.ids[s] = id
+	return id
 }
 
 // walk replaces each schema below s, inner ones first, by what visit returns

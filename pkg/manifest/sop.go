@@ -2,10 +2,8 @@ package manifest
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // sops reads the procedures below sops/. Other files there are resources.
@@ -15,9 +13,13 @@ func (l *loader) sops() {
 		if path.Ext(name) != ".md" {
 			continue
 		}
+		if !l.b.hasFrontMatter(name) {
+			continue // a resource, which may be large or no text
+		}
 		m, faults := l.b.markdown(name)
 		switch {
-		case m == nil: // a resource may be large or no text
+		case m == nil:
+			l.skip(faults)
 		case len(faults) > 0:
 			l.skip(faults)
 		case m.front != nil && isSOP(m.front):
@@ -89,21 +91,42 @@ func (d *decoder) sop(o *object, s *SOP) {
 	o.end()
 }
 
-var directive = regexp.MustCompile(`\[(?:(agent|mcp|skill|file|model):\s*([^\]\n]+?)\s*|(critical))\]`)
+// maxDirective bounds one directive, in bytes.
+const maxDirective = 256
 
 // directives finds the [kind:value] in the text of a procedure.
 func directives(m *markdown) []Directive {
 	var out []Directive
 	for i, line := range strings.Split(m.body, "\n") {
-		for _, at := range directive.FindAllStringSubmatchIndex(line, -1) {
-			d := Directive{Kind: "critical", Line: m.bodyLine + i, Col: 1 + utf8.RuneCountInString(line[:at[0]])}
-			if at[2] >= 0 {
-				d.Kind, d.Value = line[at[2]:at[3]], line[at[4]:at[5]]
+		count := columns{line: line}
+		for at := range len(line) {
+			if line[at] != '[' {
+				continue
 			}
-			out = append(out, d)
+			end := strings.IndexByte(line[at:min(at+maxDirective, len(line))], ']')
+			if end < 0 {
+				continue
+			}
+			if d, ok := directive(line[at+1 : at+end]); ok {
+				d.Line, d.Col = m.bodyLine+i, count.at(at)
+				out = append(out, d)
+			}
 		}
 	}
 	return out
+}
+
+// directive reads what stands between the brackets.
+func directive(inner string) (Directive, bool) {
+	if inner == "critical" {
+		return Directive{Kind: inner}, true
+	}
+	kind, value, ok := strings.Cut(inner, ":")
+	value = strings.TrimSpace(value)
+	if !ok || value == "" || !slices.Contains([]string{"agent", "mcp", "skill", "file", "model"}, kind) {
+		return Directive{}, false
+	}
+	return Directive{Kind: kind, Value: value}, true
 }
 
 // checkSOPs holds the directives against what the formation has.
@@ -111,6 +134,9 @@ func (l *loader) checkSOPs() {
 	for i := range l.f.SOPs {
 		s := &l.f.SOPs[i]
 		for _, v := range s.Directives {
+			if len(l.d.warnings) > 10*maxReported {
+				return // more than anybody is told
+			}
 			at := &node{kind: kindText, file: s.File, at: place{v.Line, v.Col}, text: v.Value}
 			if v.Kind == "model" {
 				l.d.checkModel(at, "[model]", CapabilityText)
@@ -130,20 +156,20 @@ func (l *loader) directive(v Directive) (wrong, near string) {
 	switch v.Kind {
 	case "agent":
 		if l.f.Agent(v.Value) == nil {
-			return "no agent has the id " + quoted(v.Value), guess(v.Value, l.agentIDs())
+			return "no agent has the id " + quoted(v.Value), l.d.guess(v.Value, l.agentIDs())
 		}
 	case "mcp":
 		if ids := l.serverIDs(); !slices.Contains(ids, name) {
-			return "no tool server has the id " + quoted(name), guess(name, ids)
+			return "no tool server has the id " + quoted(name), l.d.guess(name, ids)
 		}
 	case "skill":
 		skill := l.f.findSkill(name)
 		switch {
 		case skill == nil && slices.Contains(builtinSkills(), name):
 		case skill == nil:
-			return "no skill is called " + quoted(name), guess(name, l.skillNames())
+			return "no skill is called " + quoted(name), l.d.guess(name, l.skillNames())
 		case rest != "" && !slices.Contains(skill.Scripts, path.Join("scripts", rest)) && !slices.Contains(skill.Scripts, rest):
-			return "the skill " + quoted(name) + " has no script " + quoted(rest), guess(path.Join("scripts", rest), skill.Scripts)
+			return "the skill " + quoted(name) + " has no script " + quoted(rest), l.d.guess(path.Join("scripts", rest), skill.Scripts)
 		}
 	case "file":
 		for _, file := range l.sopFiles {
@@ -151,7 +177,7 @@ func (l *loader) directive(v Directive) (wrong, near string) {
 				return "", ""
 			}
 		}
-		return "sops/ holds no file " + quoted(v.Value), guess(v.Value, l.sopFiles)
+		return "sops/ holds no file " + quoted(v.Value), l.d.guess(v.Value, l.sopFiles)
 	}
 	return "", ""
 }

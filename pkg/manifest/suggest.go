@@ -58,6 +58,15 @@ func guess(word string, candidates []string) string {
 	return found
 }
 
+// guess is guess, until as many faults as are ever reported have asked: each
+// asking compares with every candidate.
+func (d *decoder) guess(word string, candidates []string) string {
+	if d.guesses++; d.guesses > maxReported {
+		return ""
+	}
+	return guess(word, candidates)
+}
+
 // synonym is a word of other tools for one of ours, or "".
 func synonym(word string) string {
 	return map[string]string{

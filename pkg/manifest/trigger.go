@@ -116,7 +116,7 @@ func (l *loader) checkTrigger(own *decoder, front *node, t *Trigger) {
 		}
 		if !slices.Contains(names, t.Channel) {
 			o.faultAt("channel", "", RuleReference, "proactive.channels has no channel %q", shorten(t.Channel))
-			own.faults[len(own.faults)-1].Suggestion = guess(t.Channel, names)
+			own.faults[len(own.faults)-1].Suggestion = own.guess(t.Channel, names)
 			return
 		}
 	}
@@ -131,7 +131,7 @@ func (l *loader) checkTrigger(own *decoder, front *node, t *Trigger) {
 	switch {
 	case !known && t.Transformer != "":
 		o.faultAt("transformer", "", RuleReference, "no transformer is called %q", shorten(name))
-		own.faults[len(own.faults)-1].Suggestion = guess(name, l.transformerNames())
+		own.faults[len(own.faults)-1].Suggestion = own.guess(name, l.transformerNames())
 	case known && tr.URL == "" && t.Webhook == "" && channel.URL == "":
 		o.faultAt(key, "", RuleTransformerURL, "the transformer %q has no endpoint.url, and the trigger names none; write webhook: https://host/path", name)
 	}
@@ -141,24 +141,27 @@ func (l *loader) checkTrigger(own *decoder, front *node, t *Trigger) {
 // the braces.
 func (t *Trigger) template(m *markdown) []Fault {
 	var faults []Fault
+	seen := map[string]bool{}
 	for i, line := range strings.Split(m.body, "\n") {
+		count := columns{line: line}
 		for offset := 0; ; {
 			at := strings.Index(line[offset:], "${{")
 			if at < 0 {
 				break
 			}
 			offset += at
-			col := 1 + len([]rune(line[:offset]))
+			col := count.at(offset)
 			inner, size := innerPlaceholder(line[offset:])
 			switch {
-			case size == 0:
-				size = len("${{")
+			case size == 0: // and so is every one that follows in this line
+				size = len(line) - offset
 				faults = append(faults, templateFault(m, i, col, "a variable is not closed; write ${{ data.<path> }}"))
 			case !dataPath.MatchString(inner) || strings.Contains(inner, "..") || strings.HasSuffix(inner, "."):
 				f := templateFault(m, i, col, quoted(shorten(inner))+" is no variable of a trigger; write ${{ data.<path> }}")
 				f.Text = shorten(inner)
 				faults = append(faults, f)
-			case !slices.Contains(t.Fields, strings.TrimPrefix(inner, "data.")):
+			case !seen[inner]:
+				seen[inner] = true
 				t.Fields = append(t.Fields, strings.TrimPrefix(inner, "data."))
 			}
 			offset += size

@@ -222,7 +222,7 @@ func (o *object) enum(key, a string, words ...string) read[string] {
 
 func (d *decoder) enumFault(v *node, key, a string, words []string) {
 	d.fault(v, key, RuleEnum, "%q is not %s (one of %s)", shown(v, key), a, strings.Join(words, ", "))
-	d.faults[len(d.faults)-1].Suggestion = guess(v.text, words)
+	d.faults[len(d.faults)-1].Suggestion = d.guess(v.text, words)
 }
 
 func anySlice(words []string) []any {

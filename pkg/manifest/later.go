@@ -1,0 +1,48 @@
+package manifest
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// later lists, by block, the keys that are read and checked but that nothing
+// acts upon yet; a file that has one is told so. Who makes a key work takes it
+// out of here. The entries of llm.models are capabilities.
+func later() map[string][]string {
+	return map[string][]string{
+		"": {
+			"runtime", "svc_runtime", "logging", "scheduler", "a2a", "mcp", "mcps", "rce", "user_credentials",
+			"skills", "middleware", "rbac", "proactive", "commands", "tuning", "coding", "artifacts", "links",
+			"executor", "document_processing", "triggers", "knowledge",
+		},
+		"server":            {"limits"},
+		"input_limits":      {"max_file_size_bytes", "max_memory_entry_size", "max_tool_output_size", "max_batch_items"},
+		"llm.models":        {CapabilityEmbedding, CapabilityVision, CapabilityAudio, CapabilityVideo, CapabilityDocuments, CapabilityStreaming},
+		"async":             {"webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret"},
+		"overlord":          {"routing", "clarification", "workflow"},
+		"overlord.llm":      {"base", "synthesis", "max_extraction_tokens"},
+		"overlord.response": {"widgets", "retry_async"},
+		"memory": {
+			"working", "persistent", "events", "decay", "projections", "graph", "captains_log", "lessons",
+			"compaction", "pruning", "index", "lint", "ingestion", "distillery",
+		},
+		"memory.buffer": {"vector_search", "embedding_model"},
+		"agent": {
+			"a2a_enabled", "enable_direct_delegation", "delegation_strategy", "a2a", "knowledge", "mcp_servers", "rate_limiting", "skills",
+		},
+		"agent.llm.settings": {"caching"},
+	}
+}
+
+// laterText names all of them, for the rule.
+func laterText() string {
+	blocks := later()
+	var all []string
+	for _, block := range slices.Sorted(maps.Keys(blocks)) {
+		for _, key := range blocks[block] {
+			all = append(all, join(block, key))
+		}
+	}
+	return strings.Join(all, ", ")
+}
