@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentformation/service/pkg/archive"
 	"github.com/agentformation/service/pkg/manifest"
+	"github.com/agentformation/service/pkg/secretfile"
 )
 
 // bundle is a formation that was checked and is ready to be sent.
@@ -75,7 +76,9 @@ func (a *app) packDir(b *bundle, dir string, keep func(string) bool) (err error)
 	if b.file, err = os.Create(filepath.Join(b.temp, "bundle.tar.gz")); err != nil {
 		return fmt.Errorf("make the bundle: %w", err)
 	}
-	err = archive.Pack(b.file, dir, b.id, func(rel string, _ bool) bool { return !keep(path.Base(rel)) })
+	err = archive.Pack(b.file, dir, b.id, func(rel string, isDir bool) bool {
+		return !keep(path.Base(rel)) || !isDir && isState(rel)
+	})
 	if err != nil {
 		return fmt.Errorf("pack %s: %w", dir, err)
 	}
@@ -114,6 +117,12 @@ func (b *bundle) close() error {
 		err = b.file.Close()
 	}
 	return errors.Join(err, os.RemoveAll(b.temp))
+}
+
+// isState tells what a formation that ran alone in its directory keeps there: its
+// keys and secrets are not those of a deployed one.
+func isState(rel string) bool {
+	return slices.Contains([]string{secretfile.KeysFile, secretfile.ChangesFile, secretfile.ChangesKeyFile}, rel)
 }
 
 // keepsName says whether a file or directory of that name belongs into a

@@ -100,10 +100,11 @@ func filesOf(t *testing.T, bundle []byte) []string {
 
 func TestDeploy_LeavesLocalFilesBehind(t *testing.T) {
 	t.Parallel()
-	kept := []string{"formation.afs", "secrets.enc", ".key", "agents/a.afs", "knowledge/environment.env", "logs/readme"}
+	kept := []string{"formation.afs", "secrets.enc", ".key", "agents/a.afs", "knowledge/environment.env", "knowledge/keys", "logs/readme"}
 	dropped := []string{
 		".git/config", ".svc/x", "secrets", ".env", ".env.local", "node_modules/m/i.js", "__pycache__/a", "a/b.pyc",
 		".DS_Store", "deep/er/x.log", "x.tmp", ".vscode/s", ".idea/s", "memory.db-wal", "memory.db-shm",
+		"keys", "secrets.state.enc", "secrets.state.key",
 	}
 	dir := writeTree(t, slices.Concat(kept, dropped, []string{"memory.db"})...)
 	for _, tc := range []struct {

@@ -15,8 +15,15 @@ import (
 	"github.com/agentformation/service/pkg/fault"
 )
 
-// KeysFile is the name of the generated keys in a formation's state directory.
-const KeysFile = "keys"
+// The names of files in a formation's state directory. In a directory where a
+// formation runs alone, they lie beside the manifest, and belong into no bundle.
+const (
+	KeysFile = "keys" // the generated keys of the API
+	// ChangesFile is what was changed of the secrets through the API, encrypted
+	// with the key in ChangesKeyFile.
+	ChangesFile    = "secrets.state.enc"
+	ChangesKeyFile = "secrets.state.key"
+)
 
 // The prefixes of generated keys; 43 characters follow, 256 random bits.
 const (

@@ -16,13 +16,6 @@ import (
 	"github.com/agentformation/service/pkg/secretfile"
 )
 
-// The files in the state directory that keep the changes, and the key that they
-// are encrypted with. The bundle's key may be another one after an update.
-const (
-	changesFile    = "secrets.state.enc"
-	changesKeyFile = "secrets.state.key"
-)
-
 // lockWait bounds how long a change waits for one of another process: during an
 // update, two have the same state directory.
 const lockWait = 5 * time.Second
@@ -102,7 +95,7 @@ func (s *Store) look() (*view, error) {
 	if s.cfg.StateDir == "" {
 		return v, nil
 	}
-	if info, err := os.Stat(s.path(changesFile)); sameFile(info, v.info) || errors.Is(err, fs.ErrNotExist) && v.info == nil {
+	if info, err := os.Stat(s.path(secretfile.ChangesFile)); sameFile(info, v.info) || errors.Is(err, fs.ErrNotExist) && v.info == nil {
 		return v, nil
 	}
 	s.mu.Lock()
@@ -131,7 +124,7 @@ func (s *Store) readChanges() (map[string]change, os.FileInfo, error) {
 	if s.cfg.StateDir == "" {
 		return changes, nil, nil
 	}
-	path := s.path(changesFile)
+	path := s.path(secretfile.ChangesFile)
 	// Before the file is read: one that is replaced meanwhile is read again.
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,7 +133,7 @@ func (s *Store) readChanges() (map[string]change, os.FileInfo, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("look at the changed secrets: %w", err)
 	}
-	keys, err := secretfile.ReadKeys(s.path(changesKeyFile))
+	keys, err := secretfile.ReadKeys(s.path(secretfile.ChangesKeyFile))
 	if err == nil {
 		var plain []byte
 		if plain, err = secretfile.Unseal(path, keys...); err == nil && json.Unmarshal(plain, &changes) != nil {
@@ -149,7 +142,7 @@ func (s *Store) readChanges() (map[string]change, os.FileInfo, error) {
 	}
 	if err != nil {
 		return nil, nil, fault.Wrap(fault.Invalid, faultName, "what was changed through the API cannot be read from "+
-			changesFile+" in the state directory: restore it and "+changesKeyFile+", or remove both to go back to the deployed values", err)
+			secretfile.ChangesFile+" in the state directory: restore it and "+secretfile.ChangesKeyFile+", or remove both to go back to the deployed values", err)
 	}
 	return changes, info, nil
 }
@@ -166,7 +159,7 @@ func (s *Store) write(file map[string]string, changes map[string]change) error {
 			return err
 		}
 		var err error
-		if next.info, err = os.Stat(s.path(changesFile)); err != nil {
+		if next.info, err = os.Stat(s.path(secretfile.ChangesFile)); err != nil {
 			return fmt.Errorf("look at the changed secrets: %w", err)
 		}
 	}
@@ -183,12 +176,13 @@ func (s *Store) save(changes map[string]change) error {
 	if err != nil {
 		return fmt.Errorf("encode the changed secrets: %w", err)
 	}
-	return secretfile.Seal(s.path(changesFile), key, data)
+	return secretfile.Seal(s.path(secretfile.ChangesFile), key, data)
 }
 
-// changesKey returns the key of the changes, which is made once.
+// changesKey returns the key of the changes, which is made once. It is not the
+// bundle's, which may be another one after an update.
 func (s *Store) changesKey() (secretfile.Key, error) {
-	path := s.path(changesKeyFile)
+	path := s.path(secretfile.ChangesKeyFile)
 	key, err := secretfile.ReadKey(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
