@@ -116,12 +116,12 @@ func TestGoogle_AsksInWordsWhenAModelTakesNoSchema(t *testing.T) {
 	}
 }
 
-func TestGoogle_BoundsAReply(t *testing.T) {
+func TestGoogle_BoundsAnEvent(t *testing.T) {
 	t.Parallel()
+	junk := strings.Repeat("x", 1<<20)
 	m := adapter(t, NewGoogle, "sk-test-1", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		junk := strings.Repeat("x", 1<<20)
-		for range maxReply>>20 + 1 {
+		for range maxReply >> 20 {
 			if _, err := io.WriteString(w, junk); err != nil {
 				return
 			}
@@ -129,8 +129,32 @@ func TestGoogle_BoundsAReply(t *testing.T) {
 	})
 	_, err := collect(t, m, hello(true))
 	var failed *llm.CallError
-	if !errors.As(err, &failed) || failed.Reason != llm.Garbled || !strings.Contains(failed.Detail, "64 MiB") {
+	if !errors.As(err, &failed) || failed.Reason != llm.Garbled || !strings.Contains(failed.Detail, "8 MiB") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestTripBody_EndsAtItsBounds(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("x", 1<<20) + "\n"
+	for name, c := range map[string]struct {
+		events bool
+		piece  string
+		want   error
+	}{
+		"an event of a stream": {true, line[:1<<20], errEventTooLong},
+		"a stream":             {true, line, errReplyTooLong},
+		"a plain reply":        {false, line[:1<<20], errReplyTooLong},
+	} {
+		pieces := make([]io.Reader, 80)
+		for i := range pieces {
+			pieces[i] = strings.NewReader(c.piece)
+		}
+		on := &trip{}
+		b := &tripBody{on: on, body: io.NopCloser(io.MultiReader(pieces...)), left: maxReply, events: c.events}
+		if _, err := io.Copy(io.Discard, b); err != nil || !errors.Is(on.err, c.want) {
+			t.Errorf("%s: the SDK sees %v, the trip has %v, want %v", name, err, on.err, c.want)
+		}
 	}
 }
 

@@ -50,21 +50,36 @@ func (t tripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Body = io.NopCloser(bytes.NewReader(on.body))
 		return res, nil
 	}
-	res.Body = &tripBody{on: on, body: res.Body, left: maxReply}
+	res.Body = &tripBody{
+		on: on, body: res.Body, left: maxReply,
+		events: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"),
+	}
 	return res, nil
 }
 
-// tripBody is a reply within bounds.
+// tripBody is a reply within bounds. Those of one event matter most: the SDK
+// searches all that it holds of it again with every read.
 type tripBody struct {
-	on   *trip
-	body io.ReadCloser
-	left int
+	on     *trip
+	body   io.ReadCloser
+	left   int
+	events bool
+	line   int // bytes of the line that is being read
 }
 
 func (b *tripBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	if b.left -= n; b.left < 0 {
+	b.left -= n
+	if at := bytes.LastIndexByte(p[:n], '\n'); at >= 0 {
+		b.line = n - at - 1
+	} else {
+		b.line += n
+	}
+	switch {
+	case b.left < 0:
 		n, err = 0, errReplyTooLong
+	case b.events && b.line > maxEvent:
+		n, err = 0, errEventTooLong
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.on.err = err
