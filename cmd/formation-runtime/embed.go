@@ -88,6 +88,14 @@ func serveEmbeddings(out io.Writer, flags embedFlags) error {
 	cfg.Ready = ready
 	ctx, cancel := untilSignal(log, syscall.SIGINT)
 	defer cancel(nil)
+	if flags.inherit {
+		gone := embedder.KeeperGone()
+		go func() {
+			<-gone
+			log.Info().Msg("the keeper is gone, ending")
+			cancel(context.Canceled)
+		}()
+	}
 	if err := server.Run(ctx, cfg); err != nil && !errors.Is(err, context.Canceled) {
 		ready(err)
 		return err

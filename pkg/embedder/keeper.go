@@ -43,7 +43,8 @@ type KeeperConfig struct {
 // Keeper is how a supervisor provides the process: it owns the listening socket
 // and runs the process when somebody connects, again after it has ended. The
 // formations need no right to start anything, nor to write in the model cache,
-// and a call that comes while there is no process waits for the next one.
+// and a call that comes while there is no process waits for the next one. The process
+// ends with its keeper.
 type Keeper struct {
 	cfg KeeperConfig
 	// Started, when set, is told the process id of each process; for tests and logs.
@@ -168,7 +169,14 @@ func (k *Keeper) serve(ctx context.Context, listener *os.File) error {
 	if u := k.cfg.Users; u != nil {
 		cfg.Command = append(cfg.Command, UsersFlag, u.String())
 	}
-	p, err := launch(cfg, listener)
+	// Whatever ends us closes the other end, which ends the process.
+	life, ours, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe to the embedding process: %w", err)
+	}
+	defer ours.Close()
+	p, err := launch(cfg, listener, life)
+	_ = life.Close()
 	if err != nil {
 		return err
 	}

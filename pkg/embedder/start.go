@@ -27,7 +27,8 @@ const (
 
 // What a process is started with beside "--dir": ReadyFlag asks it to call
 // Ready, which writes to ReadyFD; InheritFlag says that ListenFD is the socket
-// to accept on; UsersFlag is followed by whose calls are taken, as "100-199".
+// to accept on, and LifeFD ends when its keeper does; UsersFlag is followed by
+// whose calls are taken, as "100-199".
 const (
 	ReadyFlag   = "--ready"
 	InheritFlag = "--inherit"
@@ -35,6 +36,7 @@ const (
 
 	ReadyFD  = 3
 	ListenFD = 4
+	LifeFD   = 5
 )
 
 // ready is what a process writes when it listens.
@@ -105,7 +107,7 @@ func (s *starter) start(ctx context.Context) error {
 	if s.listening(ctx) {
 		return nil // somebody else was quicker
 	}
-	p, err := launch(s.cfg, nil)
+	p, err := launch(s.cfg)
 	if err != nil {
 		return err
 	}
@@ -122,7 +124,8 @@ type process struct {
 
 // launch runs the command in a session of its own, so that no signal to our
 // terminal or group reaches it.
-func launch(cfg Config, listener *os.File) (*process, error) {
+// It is given more on the descriptors after ReadyFD.
+func launch(cfg Config, more ...*os.File) (*process, error) {
 	path := filepath.Join(cfg.Dir, logName)
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
@@ -139,10 +142,7 @@ func launch(cfg Config, listener *os.File) (*process, error) {
 	cmd.Env = slices.Concat([]string{}, cfg.Env) // not nil, which would be ours
 	cmd.Dir = cfg.Dir
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{w}
-	if listener != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, listener)
-	}
+	cmd.ExtraFiles = append([]*os.File{w}, more...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		_ = r.Close()
@@ -179,6 +179,20 @@ func (p *process) tail() string {
 	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
 	last := strings.Join(lines[max(0, len(lines)-5):], "\n")
 	return ": " + last[max(0, len(last)-1000):]
+}
+
+// KeeperGone returns a channel that is closed when the keeper of this process,
+// started with InheritFlag, has ended. Its successor starts another process,
+// which waits for the lock that this one holds.
+func KeeperGone() <-chan struct{} {
+	gone := make(chan struct{})
+	life := os.NewFile(LifeFD, "life")
+	go func() {
+		defer close(gone)
+		defer life.Close()
+		_, _ = io.Copy(io.Discard, life)
+	}()
+	return gone
 }
 
 // lockEvery is how often a lock that another process holds is tried again.

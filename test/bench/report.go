@@ -28,6 +28,7 @@ type report struct {
 	idle        idleResult
 	supervision *supervisionResult // nil when not measured
 	loaded      memory             // of the loaded formation, right after the load
+	embeddings  []embedResult
 }
 
 // write prints the tables.
@@ -39,6 +40,7 @@ func (r *report) write(to io.Writer) error {
 	if r.supervision != nil {
 		r.supervision.write(&b)
 	}
+	writeEmbeddings(&b, r.embeddings)
 	_, err := io.WriteString(to, b.String())
 	return err
 }

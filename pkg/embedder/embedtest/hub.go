@@ -45,16 +45,21 @@ type Fault struct {
 	Stall   chan struct{} // stop sending in the middle until it is closed
 	Corrupt bool          // change a byte
 	NoRange bool          // ignore Range
-	Wait    time.Duration // before the answer begins
 }
 
 // NewHub starts a hub that ends with the test.
 func NewHub(t testing.TB) *Hub {
-	h := &Hub{repos: map[string]map[string][]byte{}, faults: map[string]Fault{}, gated: map[string]bool{}}
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	h.URL = server.URL
+	h, end := ServeHub()
+	t.Cleanup(end)
 	return h
+}
+
+// ServeHub starts a hub that ends with end.
+func ServeHub() (h *Hub, end func()) {
+	h = &Hub{repos: map[string]map[string][]byte{}, faults: map[string]Fault{}, gated: map[string]bool{}}
+	server := httptest.NewServer(h)
+	h.URL = server.URL
+	return h, server.Close
 }
 
 // Add makes a repository, or replaces its files.
@@ -228,13 +233,6 @@ func (h *Hub) content(w http.ResponseWriter, r *http.Request, id, file string) {
 	data, f := files[file], Fault{}
 	if r.Method != http.MethodHead {
 		f = h.take(file)
-	}
-	if f.Wait > 0 {
-		select {
-		case <-time.After(f.Wait):
-		case <-r.Context().Done():
-			return
-		}
 	}
 	switch {
 	case f.Status != 0:

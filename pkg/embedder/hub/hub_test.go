@@ -404,6 +404,47 @@ func TestParseRef_ShowsHowItWouldBeRight(t *testing.T) {
 	}
 }
 
+func TestFromEnv_ReadsWhatOthersSet(t *testing.T) {
+	t.Parallel()
+	lookup := func(env map[string]string) func(string) (string, bool) {
+		return func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	}
+	tests := map[string]struct {
+		env  map[string]string
+		want hub.Config
+	}{
+		"all": {
+			map[string]string{"SVC_CACHE_DIR": "/c", "HF_HOME": "/h", "HF_ENDPOINT": "http://hub", "HF_TOKEN": "t", "HF_HUB_OFFLINE": "1"},
+			hub.Config{Dir: "/c", Endpoint: "http://hub", Token: "t", Offline: true},
+		},
+		"the cache of others": {map[string]string{"HF_HOME": "/h", "HF_HUB_OFFLINE": "0"}, hub.Config{Dir: "/h"}},
+		"not offline":         {map[string]string{"SVC_CACHE_DIR": "/c", "HF_HUB_OFFLINE": "False"}, hub.Config{Dir: "/c"}},
+	}
+	for name, tt := range tests {
+		got, err := hub.FromEnv(lookup(tt.env))
+		if err != nil || got.Dir != tt.want.Dir || got.Endpoint != tt.want.Endpoint || got.Token != tt.want.Token || got.Offline != tt.want.Offline {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	for _, endpoint := range []string{"hub.example", "ftp://hub", "http://", "http://hub?x=1"} {
+		if _, err := hub.New(hub.Config{Dir: "/c", Endpoint: endpoint}); err == nil || !strings.Contains(err.Error(), endpoint) {
+			t.Errorf("%s: got %v", endpoint, err)
+		}
+	}
+}
+
+func TestFetch_SaysThatTheDiskIsTooSmall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.cfg.MaxFile, r.cfg.MaxTotal = 1<<61, 1<<61
+	r.Fail("", embedtest.Fault{Status: 200, Body: `{"sha": "` + embedtest.Commit + `", "siblings": [
+		{"rfilename": "tokenizer.json", "size": 10, "blobId": "` + embedtest.Commit + `"},
+		{"rfilename": "config.json", "size": 10, "blobId": "` + embedtest.Commit + `"},
+		{"rfilename": "model.onnx", "size": 1, "lfs": {"sha256": "` + strings.Repeat("ab", 32) + `", "size": 1152921504606846976}}]}`})
+	_, err := r.fetch(t, "local/"+repo, nil)
+	wantFault(t, err, fault.Unavailable, hub.NameNoSpace, "are free")
+}
+
 func FuzzParseRef(f *testing.F) {
 	for _, s := range []string{"local/a/b", "local/a/b:c", "local/../..", "local/a/b:", "x"} {
 		f.Add(s)

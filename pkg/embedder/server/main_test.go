@@ -27,11 +27,14 @@ import (
 const (
 	beProcess = "EMBEDDER_TEST_PROCESS" // the embedding process
 	beCaller  = "EMBEDDER_TEST_CALLER"  // a caller; the value is the directory
+	beKeeper  = "EMBEDDER_TEST_KEEPER"  // a keeper, likewise
 )
 
 func TestMain(m *testing.M) {
 	var err error
 	switch {
+	case os.Getenv(beKeeper) != "":
+		err = keeper(os.Getenv(beKeeper))
 	case os.Getenv(beProcess) != "":
 		err = process()
 	case os.Getenv(beCaller) != "":
@@ -97,7 +100,26 @@ func process() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if *inherit {
+		gone := embedder.KeeperGone()
+		go func() {
+			<-gone
+			stop()
+		}()
+	}
 	return server.Run(ctx, cfg)
+}
+
+// keeper keeps a process until it is killed; the variables are those of rig.env.
+func keeper(dir string) error {
+	if err := os.Unsetenv(beKeeper); err != nil {
+		return err
+	}
+	k, err := embedder.NewKeeper(embedder.KeeperConfig{Config: embedder.Config{Dir: dir, Env: os.Environ(), Command: os.Args[:1]}})
+	if err != nil {
+		return err
+	}
+	return k.Run(context.Background())
 }
 
 func appendLine(path, line string) error {

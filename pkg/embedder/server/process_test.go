@@ -162,6 +162,7 @@ func TestEmbed_RefusesADirectoryThatOthersMayWriteIn(t *testing.T) {
 func TestEnviron_KeepsKeysFromTheProcess(t *testing.T) {
 	t.Parallel()
 	got := embedder.Environ([]string{"PATH=/bin", "OPENAI_API_KEY=x", "SVC_SECRETS_KEY=y", "HF_HOME=/c", "PATHX=1"})
+	got = slices.DeleteFunc(got, func(kv string) bool { return strings.HasPrefix(kv, "MALLOC_") })
 	if want := []string{"PATH=/bin", "HF_HOME=/c"}; !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}
@@ -224,6 +225,50 @@ func TestKeeper_RunsAProcessWhenSomebodyCalls(t *testing.T) {
 		t.Error(err)
 	}
 	r.right(t, c, "hello world")
+}
+
+func TestKeeper_ItsEndIsThatOfTheProcess(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.clientOf(t, embedder.Config{})
+	for i := range 2 {
+		k := exec.CommandContext(t.Context(), os.Args[0])
+		k.Env, k.Stderr = append(slices.Clone(r.env), beKeeper+"="+r.dir), os.Stderr
+		if err := k.Start(); err != nil {
+			t.Fatal(err)
+		}
+		awaitVectors(t, r, c)
+		_ = k.Process.Kill()
+		_ = k.Wait()
+		// An orphan is reaped by whoever runs first here, at some time; that it
+		// no longer holds the lock is what the next keeper needs.
+		unlock, err := embedder.Lock(t.Context(), filepath.Join(r.dir, embedder.ServeLock))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock()
+		if n := len(r.starts(t)); n != i+1 {
+			t.Errorf("%d processes, want %d", n, i+1)
+		}
+	}
+}
+
+// awaitVectors asks until the socket is there.
+func awaitVectors(t *testing.T, r *rig, c *embedder.Client) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := c.Embed(t.Context(), tiny, []string{"cat"}, "")
+		if err == nil {
+			break
+		}
+		if fault.NameOf(err) != embedder.NameUnavailable {
+			t.Fatal(err)
+		}
+		<-tick.C
+	}
+	r.right(t, c, "cat")
 }
 
 func TestKeeper_LetsInWhomItIsTold(t *testing.T) {
