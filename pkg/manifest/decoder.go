@@ -19,7 +19,7 @@ type decoder struct {
 }
 
 // sensitive matches the keys whose values are never shown.
-var sensitive = regexp.MustCompile(`(?i)(key|secret|token|password|credential|auth)`)
+var sensitive = regexp.MustCompile(`(?i)(key|secret|token|password|credential|auth|connection_string|salt)`)
 
 // shown returns a value's text for a message, "***" when it may be a secret.
 func shown(n *node, key string) string {
@@ -28,6 +28,9 @@ func shown(n *node, key string) string {
 	}
 	if strings.Contains(n.text, "@") || !openly(key) && sensitive.MatchString(strings.ReplaceAll(key, "_tokens", "")) {
 		return "***"
+	}
+	if address, query, ok := strings.Cut(n.text, "?"); ok && strings.Contains(query, "=") {
+		return shorten(address) + "?…" // a query may hold a token
 	}
 	return shorten(n.text)
 }

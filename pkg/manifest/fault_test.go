@@ -68,6 +68,46 @@ agents: [a]
 	}
 }
 
+// The same for every other kind of file: whatever is wrong around a secret, the
+// secret is not shown.
+func TestFaults_NeverShowSecretsOfAnyFile(t *testing.T) {
+	t.Parallel()
+	const secret = "sk-do-not-show"
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"formation.afs": head + `
+async: {webhook_url: "example.com/hook?token=SECRET", webhook_secret: [SECRET]}
+rce: {url: "ftp://u:SECRET@host", token: {a: SECRET}}
+user_credentials: {encryption: {key: [SECRET], salt: [SECRET]}, encryption_key: SECRET}
+memory: {persistent: {connection_string: "mysql:SECRET://db"}, working: {remote: {url: "tcp://u:SECRET@db"}}}
+logging: {conversation: {streams: [{transport: stdout, auth: {type: bearer, token: [SECRET]}}]}}
+a2a: {inbound: {auth: {type: SECRET2, secret: SECRET}}, outbound: {services: [{id: s, url: "//u:SECRET@h", auth: {type: hmac, secret: [SECRET]}}]}}
+coding: {client: x, env: {API_KEY: [SECRET]}}
+mcp: {servers: [files]}
+agents:
+- {id: a, name: A, description: b, mcp_servers: [{id: own, type: http, endpoint: "x?key=SECRET", auth: {type: basic, username: u, password: [SECRET]}}],
+   knowledge: {sources: [{url: "nope://u:SECRET@h", auth: {type: aws, secret_access_key: [SECRET]}}]}}
+`,
+		"mcp/files.afs":          "schema: \"1.0.0\"\nid: files\ndescription: x\ntype: command\ncommand: f\nenv: {API_KEY: SECRET, TOKEN: [SECRET]}\nauth: {type: env, A_TOKEN: SECRET, B: [SECRET]}\n",
+		"transformers/pager.yml": "endpoint: {url: \"x?key=SECRET\"}\nauth: {type: header, header_name: X, header_value: [SECRET]}\n",
+		"triggers/alert.md":      "---\nwebhook: \"ftp://u:SECRET@h\"\n---\nx",
+	} {
+		write(t, dir, name, []byte(strings.ReplaceAll(strings.ReplaceAll(text, "SECRET2", "none"), "SECRET", secret)))
+	}
+	_, warnings, err := manifest.Load(dir)
+	var faults *manifest.Faults
+	if !errors.As(err, &faults) || len(*faults) < 15 || len(warnings) < 5 {
+		t.Fatalf("faults %v, warnings %v", err, warnings)
+	}
+	shown, jsonErr := json.Marshal([]any{warnings, fault.From(err).Data, err.Error()})
+	if jsonErr != nil {
+		t.Fatal(jsonErr)
+	}
+	if at := strings.Index(string(shown), secret); at >= 0 {
+		t.Errorf("a secret is shown: %s", shown[max(0, at-200):at+len(secret)])
+	}
+}
+
 func TestFaults_AreCutAtTwoHundred(t *testing.T) {
 	t.Parallel()
 	_, warnings, err := manifest.Parse("formation.afs", []byte(

@@ -53,7 +53,7 @@ func (d *decoder) url(v *node, key string) bool {
 		return true
 	}
 	d.fault(v, key, RuleURL, "is no address; write it like https://host/path")
-	if v.text != "" && (err == nil && u.Scheme == "" || strings.HasPrefix(v.text, "localhost:")) && !strings.ContainsAny(v.text, " @") {
+	if v.text != "" && (err == nil && u.Scheme == "" || strings.HasPrefix(v.text, "localhost:")) && !strings.ContainsAny(v.text, " @?") {
 		d.faults[len(d.faults)-1].Suggestion = "https://" + shorten(strings.TrimLeft(v.text, "/"))
 	}
 	return false
