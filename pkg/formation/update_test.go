@@ -24,6 +24,9 @@ import (
 	"github.com/agentformation/service/test/fakellm"
 )
 
+// lameDuck is the time that the supervisor gives to clients (childLameDuck).
+const lameDuck = 2 * time.Second
+
 func TestUpdate_UnderLoadNothingFailsAndNoStreamIsCut(t *testing.T) {
 	w := newWorld(t)
 	w.fake.Add(fakellm.Rule{Reply: fakellm.Reply{Text: "one two three four five six", Chunks: 6, DelayMS: 10, ChunkDelayMS: 15}})
@@ -32,7 +35,7 @@ func TestUpdate_UnderLoadNothingFailsAndNoStreamIsCut(t *testing.T) {
 	l := w.startLoad(12)
 	for i := range 5 {
 		next := w.load(w.config(fmt.Sprint("launch-", i+1)))
-		w.swap(old, next, fmt.Sprint("launch-", i), 300*time.Millisecond)
+		w.swap(old, next, fmt.Sprint("launch-", i), lameDuck)
 		old = next
 	}
 	l.stop()
