@@ -21,7 +21,7 @@ func runChild(in *control.Inherited) error {
 		FormationID: in.FormationID, LaunchID: in.LaunchID, CheckHello: in.CheckHello,
 		Listen: control.Listener, CloseSocket: control.ShutdownListener,
 		SecretsKey: secretsKey(), Redact: hide, Env: os.LookupEnv, Fatal: cancel, Log: log,
-		Embedder: embedderClient(log),
+		Embedder: keptEmbedder(log),
 	})
 	err := control.Serve(ctx, f, in.ServeOptions(log))
 	if cause := context.Cause(ctx); err == nil && cause != nil {

@@ -50,9 +50,18 @@ func embedCommand() *cobra.Command {
 	return cmd
 }
 
-// embedderClient asks the embedding process: the one that a supervisor keeps,
-// which names its directory, or one that this user's programs share and start.
-// nil is none, and local models are then refused.
+// keptEmbedder asks the embedding process that a supervisor keeps, which names
+// its directory. nil is none, and local models are then refused: what a child
+// started would live within the limits of one formation.
+func keptEmbedder(log zerolog.Logger) *embedder.Client {
+	if _, kept := os.LookupEnv(embedder.DirEnv); !kept {
+		return nil
+	}
+	return embedderClient(log)
+}
+
+// embedderClient asks the embedding process of a directory that the environment
+// names, or one that this user's programs share and start.
 func embedderClient(log zerolog.Logger) *embedder.Client {
 	cfg := embedder.Config{Dir: embedder.DefaultDir(os.LookupEnv), Env: embedder.Environ(os.Environ()), Log: log}
 	if dir, ok := os.LookupEnv(embedder.DirEnv); ok {
