@@ -135,6 +135,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveModel(w, r, openAI{}, s.chat)
 	case path == "/v1/embeddings":
 		s.serveModel(w, r, openAI{}, s.embeddings)
+	case path == "/v1/audio/transcriptions":
+		s.serveModel(w, r, openAI{}, s.transcriptions)
 	case path == "/v1/messages":
 		s.serveModel(w, r, anthropic{}, s.chat)
 	case strings.HasSuffix(path, ":generateContent"), strings.HasSuffix(path, ":streamGenerateContent"):
