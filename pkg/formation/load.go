@@ -152,14 +152,14 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 	p.memory = memory.New(memory.Config{DB: p.db, FormationID: m.ID, BufferSize: m.Memory.Buffer.Size, NewID: httpx.NewID})
 	p.turns = turn.New(p.life, turn.Config{
 		DB: p.db, Memory: p.memory, Jobs: p.jobs, Async: m.Async, Response: m.Overlord.Response,
-		Overlord: overlord.New(overlord.Config{Formation: prompts, Models: p.router, Now: time.Now, Log: log}),
+		Overlord: overlord.New(overlord.Config{Formation: prompts, Models: p.router, Speech: p.router, Now: time.Now, Log: log}),
 		Alert:    p.alert, NewID: httpx.NewID, Log: log,
 	})
 	if _, err := p.takeOver(ctx); err != nil {
 		return err
 	}
 	p.handler, err = httpapi.New(httpapi.Config{
-		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger,
+		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger, Files: preparer(m, log),
 		Keys: p.keys.digests, HeaderPrefix: req.HeaderPrefix, Started: f.started,
 		Draining: f.closing.Load, Audit: p.audit, Secrets: p.secrets, Redact: p.redact.Values, Log: log,
 	})
@@ -225,6 +225,9 @@ func checkModels(m *manifest.Formation, router *llm.Router) error {
 	for i := range m.Agents {
 		use := m.Agents[i].Use(m)
 		ids = append(ids, use.ID, use.Settings.FallbackModel)
+	}
+	for _, of := range mediaModels(m) {
+		ids = append(ids, of.use.ID, of.use.Settings.FallbackModel)
 	}
 	for _, id := range ids {
 		if id == "" {

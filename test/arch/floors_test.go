@@ -184,7 +184,7 @@ var floors = []floor{
 		"pkg/formation/httpapi",
 		[]string{
 			"pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/request",
-			"pkg/formation/memory", "pkg/formation/turn", "pkg/formation/llm/budget",
+			"pkg/formation/memory", "pkg/formation/turn", "pkg/formation/llm/budget", "pkg/formation/media",
 		},
 		"a door turns requests into turns",
 	},

@@ -63,6 +63,7 @@ type Config struct {
 	Agent     *manifest.Agent
 	Formation *manifest.Formation
 	Models    Models
+	Speech    Listener // nil: no recording is turned into text
 	Tools     []Tool
 	Limits    Limits
 	Now       func() time.Time
@@ -108,6 +109,7 @@ func CallSettings(s manifest.Settings) llm.Settings {
 // Task is one message to answer.
 type Task struct {
 	Message string
+	Files   []chat.File
 	History []chat.Message
 	Deltas  bool    // somebody reads the text while it is made
 	Journal Journal // never nil
@@ -126,6 +128,9 @@ func (a *Agent) Run(ctx context.Context, task Task, sink chat.Sink) (chat.Answer
 		defer cancel()
 	}
 	r := &run{agent: a, task: task, sink: sink, messages: a.messages(task)}
+	if err := r.attach(ctx); err != nil {
+		return chat.Answer{}, ended(ctx, err)
+	}
 	for {
 		reply, err := r.modelStep(ctx)
 		if err != nil {

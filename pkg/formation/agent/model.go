@@ -115,7 +115,7 @@ func (r *run) lead() string {
 func (r *run) ask(ctx context.Context) (modelReply, error) {
 	req := llm.Request{
 		Messages: r.messages, Settings: r.agent.settings, Deltas: r.task.Deltas, Purpose: "agent",
-		Account: llm.Account{Agent: r.agent.cfg.Agent.ID, User: r.task.User, Request: r.task.Request},
+		Account: r.account(),
 	}
 	if r.step < r.agent.cfg.Limits.ToolIterations {
 		req.Tools = r.agent.specs

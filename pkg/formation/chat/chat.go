@@ -139,6 +139,8 @@ type Answer struct {
 	AgentID string
 	Model   string
 	Usage   Usage
+	// Heard is the message that a recording said; "" when there was none.
+	Heard string
 }
 
 // StoredMessage is a message of a session's transcript.

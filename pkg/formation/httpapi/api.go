@@ -33,6 +33,8 @@ type Config struct {
 	Requests Requests
 	Sessions Sessions
 	Usage    Usage
+	// Files makes files ready for models; without it none are taken.
+	Files Files
 	// Secrets serves /v1/secrets; nil leaves the routes out.
 	Secrets Secrets
 	// Redact takes secret values out of a text of an error reply; nil takes none.
@@ -119,6 +121,7 @@ func (a *api) routes(e *echo.Echo) {
 	e.HEAD("/v1/health", a.health)
 
 	e.POST("/v1/chat", a.guard(clientOrAdmin, userOptional, a.chat))
+	e.POST("/v1/audiochat", a.guard(clientOrAdmin, userOptional, a.audioChat))
 	e.GET("/v1/requests", a.guard(dual, userByClient, a.listRequests))
 	e.GET("/v1/requests/:id", a.guard(dual, userOptional, a.getRequest))
 	e.DELETE("/v1/requests/:id", a.guard(dual, userOptional, a.cancelRequest))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/media"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/httpx"
@@ -45,23 +46,40 @@ type acceptedData struct {
 	PollURL   string `json:"poll_url"`
 }
 
-// chat answers POST /v1/chat: as JSON, as a stream, or at once with 202 when
-// the turn goes on in the background.
+// asked is what a chat request asks for: a turn to begin, or the stream of one
+// to continue.
+type asked struct {
+	req     *turn.Request
+	uploads []media.Upload
+	spoken  bool
+	resume  *resumption // nil for a new turn
+}
+
+// chat answers POST /v1/chat.
 func (a *api) chat(c echo.Context, who caller) error {
-	req, resume, err := a.readChat(c, &who)
+	asked, err := a.readChat(c, &who)
 	if err != nil {
 		return err
 	}
-	if resume != nil {
-		return a.resumeChat(c, who, resume)
+	return a.begin(c, who, asked)
+}
+
+// begin begins a turn and answers: as JSON, as a stream, or at once with 202
+// when the turn goes on in the background.
+func (a *api) begin(c echo.Context, who caller, in *asked) error {
+	if in.resume != nil {
+		return a.resumeChat(c, who, in.resume)
 	}
-	h, err := a.cfg.Turns.Begin(c.Request().Context(), *req)
+	if err := a.prepare(c.Request().Context(), in); err != nil {
+		return err
+	}
+	h, err := a.cfg.Turns.Begin(c.Request().Context(), *in.req)
 	if err != nil {
 		return err
 	}
 	httpx.SetRequestID(c, h.ID)
 	switch {
-	case req.Stream:
+	case in.req.Stream:
 		return a.streamChat(c, h, h.ID, 0)
 	case h.Async:
 		return a.accepted(c, h)
@@ -120,55 +138,69 @@ func turnFault(c echo.Context, err error) error {
 	return failed
 }
 
-// readChat reads everything a chat request says. Either the turn to begin or
-// the stream to continue is returned.
-func (a *api) readChat(c echo.Context, who *caller) (*turn.Request, *resumption, error) {
+// readChat reads everything a chat request says.
+func (a *api) readChat(c echo.Context, who *caller) (*asked, error) {
 	body, err := httpx.ReadBody(c, httpx.MaxFormationBody)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// Everything below copies what it keeps: a turn does not hold the buffer.
 	defer body.Release()
 	var in chatBody
 	if err := body.Decode(&in); err != nil {
-		return nil, nil, chatFault(in.alsoWrong(err, a.cfg.Formation.InputLimits.MaxMessageLength))
+		return nil, chatFault(in.alsoWrong(err, a.cfg.Formation.InputLimits.MaxMessageLength))
 	}
+	return a.ask(c, body, who, &in, chatRoute)
+}
+
+// ask checks what a body says and makes the turn of it.
+func (a *api) ask(c echo.Context, body *httpx.Body, who *caller, in *chatBody, route string) (*asked, error) {
 	if !who.named && in.UserID != "" {
 		if err := checkUserID(in.UserID); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		who.user = in.UserID
 	}
 	key, err := a.idempotencyKey(c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if resume, err := resumptionOf(c, &in, key); resume != nil || err != nil {
-		return nil, resume, err
+	if resume, err := resumptionOf(c, in, key, route); resume != nil || err != nil {
+		return &asked{resume: resume}, err
 	}
-	if bad := in.check(a.cfg.Formation.InputLimits.MaxMessageLength); len(bad) > 0 {
-		return nil, nil, chatFault(&httpx.BodyError{Fields: bad})
-	}
-	if in.AgentID != "" && a.cfg.Formation.Agent(in.AgentID) == nil {
-		return nil, nil, agentNotFound(in.AgentID)
-	}
-	req := a.turnRequest(c, who, &in)
-	if req.IdempotencyKey = key; key != "" {
-		if req.BodyHash, err = body.CanonicalHash(); err != nil {
-			return nil, nil, err
+	if in.spoken {
+		if err := a.checkSpoken(in); err != nil {
+			return nil, err
 		}
 	}
-	return req, nil, nil
+	if bad := in.check(a.cfg.Formation.InputLimits.MaxMessageLength); len(bad) > 0 {
+		return nil, chatFault(&httpx.BodyError{Fields: bad})
+	}
+	if in.AgentID != "" && a.cfg.Formation.Agent(in.AgentID) == nil {
+		return nil, agentNotFound(in.AgentID)
+	}
+	out := &asked{req: a.turnRequest(c, who, in), uploads: uploadsOf(in.Files), spoken: in.spoken}
+	out.req.Route = route
+	if out.req.IdempotencyKey = key; key != "" {
+		if out.req.BodyHash, err = body.CanonicalHash(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func (a *api) turnRequest(c echo.Context, who *caller, in *chatBody) *turn.Request {
 	if in.RequestID != "" {
 		httpx.SetRequestID(c, in.RequestID)
 	}
+	message := *in.Message
+	if strings.TrimSpace(message) == "" { // the files say it all
+		message = ""
+	}
 	return &turn.Request{
 		ID: httpx.RequestID(c), UserID: who.user, SessionID: in.SessionID, AgentID: in.AgentID,
-		Message: *in.Message, Mode: in.mode(),
-		Stream: a.wantsStream(c, in), OnDisconnect: in.OnDisconnect, Route: chatRoute,
+		Message: message, Mode: in.mode(),
+		Stream: a.wantsStream(c, in), OnDisconnect: in.OnDisconnect,
 		Threshold: in.threshold(),
 	}
 }

@@ -15,20 +15,21 @@ import (
 
 // chatBody is the body of a chat request (reference runtime.md 3.1).
 type chatBody struct {
-	Message          *string           `json:"message"`
-	UserID           string            `json:"user_id"` // deprecated: the header wins
-	AgentID          string            `json:"agent_id"`
-	SessionID        string            `json:"session_id"`
-	GroupID          string            `json:"group_id"`
-	RequestID        string            `json:"request_id"`
-	Mode             string            `json:"mode"`
-	UseAsync         *bool             `json:"use_async"`
-	Files            []json.RawMessage `json:"files"`
-	Stream           *bool             `json:"stream"`
-	WebhookURL       string            `json:"webhook_url"`
-	ThresholdSeconds *float64          `json:"threshold_seconds"`
-	OnDisconnect     string            `json:"on_disconnect"`
-	SourceChannel    string            `json:"source_channel"`
+	spoken           bool       // the files are the message
+	Message          *string    `json:"message"`
+	UserID           string     `json:"user_id"` // deprecated: the header wins
+	AgentID          string     `json:"agent_id"`
+	SessionID        string     `json:"session_id"`
+	GroupID          string     `json:"group_id"`
+	RequestID        string     `json:"request_id"`
+	Mode             string     `json:"mode"`
+	UseAsync         *bool      `json:"use_async"`
+	Files            []fileBody `json:"files"`
+	Stream           *bool      `json:"stream"`
+	WebhookURL       string     `json:"webhook_url"`
+	ThresholdSeconds *float64   `json:"threshold_seconds"`
+	OnDisconnect     string     `json:"on_disconnect"`
+	SourceChannel    string     `json:"source_channel"`
 	// UIResponse answers an options widget. It is ignored unless it matches a
 	// pending one, and nothing here makes widgets.
 	UIResponse json.RawMessage `json:"ui_response"`
@@ -70,9 +71,7 @@ func (in *chatBody) check(maxMessage int) []httpx.FieldError {
 		bad.add("webhook_url", "Webhook delivery is not available: leave it out and poll GET /v1/requests/{id}",
 			"string", httpx.ExtraField)
 	}
-	if len(in.Files) > 0 {
-		bad.add("files", "Files are not available: put their text into the message", "array", httpx.ExtraField)
-	}
+	checkFiles(&bad, in.Files)
 	if in.SourceChannel != "" {
 		bad.add("source_channel", "Channels are not available: leave it out", "string", httpx.ExtraField)
 	}
@@ -93,7 +92,7 @@ func (in *chatBody) alsoWrong(err error, maxMessage int) error {
 	}
 	all := slices.Clone(body.Fields)
 	for _, f := range in.check(maxMessage) {
-		if !known[f.Field] {
+		if top, _, _ := strings.Cut(f.Field, "."); !known[top] {
 			all = append(all, f)
 		}
 	}
@@ -104,7 +103,7 @@ func (in *chatBody) checkMessage(bad *checker, most int) {
 	switch {
 	case in.Message == nil:
 		bad.add("message", "Field required", "string", httpx.Missing)
-	case strings.TrimSpace(*in.Message) == "":
+	case strings.TrimSpace(*in.Message) == "" && len(in.Files) == 0:
 		bad.add("message", "The message is blank", "string", httpx.TooShort)
 	// Characters are counted only when there are enough bytes for too many.
 	case most > 0 && len(*in.Message) > most && utf8.RuneCountInString(*in.Message) > most:

@@ -21,6 +21,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/httpapi"
 	"github.com/agentformation/service/pkg/formation/jobs"
 	"github.com/agentformation/service/pkg/formation/llm/budget"
+	"github.com/agentformation/service/pkg/formation/media"
 	"github.com/agentformation/service/pkg/formation/memory"
 	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
@@ -55,6 +56,12 @@ func (s *script) Handle(ctx context.Context, in overlord.Input, sink chat.Sink) 
 		agent = "writer"
 	}
 	answer := chat.Answer{AgentID: agent, Model: "demo/one", Usage: chat.Usage{PromptTokens: 3, CompletionTokens: 2, TotalTokens: 5}}
+	if len(in.Files) > 0 {
+		in.Message = chat.WithNote(in.Message, chat.NameFiles(in.Files))
+		if in.Files[0].Spoken {
+			answer.Heard = "spoken words"
+		}
+	}
 	switch {
 	case strings.HasPrefix(in.Message, "fail"):
 		return answer, fault.New(fault.RateLimited, "", "model demo/one: the provider limits the rate of requests")
@@ -91,7 +98,7 @@ func formationForTest() *manifest.Formation {
 	temperature := 0.2
 	return &manifest.Formation{
 		Schema: "1.0.0", ID: "hello-team", Name: "Hello team", Description: "For tests", Version: "2.1.0",
-		LLM:         manifest.LLM{Models: []manifest.Model{{Capability: "text", ID: "demo/one"}}, Settings: manifest.Settings{Temperature: 0.7, MaxTokens: 4096, Timeout: 30 * time.Second, MaxRetries: 3}},
+		LLM:         manifest.LLM{Models: []manifest.Model{{Capability: "text", ID: "demo/one"}, {Capability: "audio", ID: "demo/ears"}}, Settings: manifest.Settings{Temperature: 0.7, MaxTokens: 4096, Timeout: 30 * time.Second, MaxRetries: 3}},
 		InputLimits: manifest.InputLimits{MaxMessageLength: 40},
 		Memory:      manifest.Memory{Buffer: manifest.Buffer{Size: 50, Multiplier: 10}},
 		Agents: []manifest.Agent{
@@ -134,6 +141,7 @@ type doorOptions struct {
 	draining  func() bool
 	budgets   *manifest.Budgets
 	prices    budget.Prices
+	noFiles   bool
 }
 
 func openDoor(t *testing.T, opt doorOptions) *door {
@@ -169,9 +177,14 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- queue.Run(ctx) }()
+	var files httpapi.Files = media.New(media.Config{MaxFiles: 3, MaxFileBytes: 64}) // of kinds that need no Worker
+	if opt.noFiles {
+		files = nil
+	}
 	handler, err := httpapi.New(httpapi.Config{
 		Formation: opt.formation, Turns: d.turns, Requests: request.Reader{DB: db}, Sessions: mem,
 		Usage: d.ledger,
+		Files: files,
 		Keys: func() httpapi.Keys {
 			return httpapi.Keys{
 				Admin:  []httpapi.Digest{httpapi.DigestOf("fma_old"), httpapi.DigestOf(adminKey)},

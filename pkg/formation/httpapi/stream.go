@@ -29,11 +29,12 @@ type resumption struct {
 	after     uint64
 	requestID string
 	key       string
+	route     string // the key belongs to
 }
 
 // resumptionOf returns the stream that a chat request continues, nil when it
 // begins a turn (reference runtime.md 5.2).
-func resumptionOf(c echo.Context, in *chatBody, key string) (*resumption, error) {
+func resumptionOf(c echo.Context, in *chatBody, key, route string) (*resumption, error) {
 	after, given, err := lastEventID(c)
 	switch {
 	case err != nil || !given:
@@ -42,7 +43,7 @@ func resumptionOf(c echo.Context, in *chatBody, key string) (*resumption, error)
 		return nil, fault.New(fault.Invalid, "",
 			"Last-Event-ID continues a stream: name it by request_id or the idempotency key of its request")
 	default:
-		return &resumption{after: after, requestID: in.RequestID, key: key}, nil
+		return &resumption{after: after, requestID: in.RequestID, key: key, route: route}, nil
 	}
 }
 
@@ -66,7 +67,7 @@ func (a *api) resumeChat(c echo.Context, who caller, r *resumption) error {
 		h, err = a.cfg.Turns.Find(ctx, who.user, r.requestID, who.admin)
 	} else {
 		h, err = a.cfg.Turns.FindKey(ctx, turn.Request{
-			Route: chatRoute, UserID: who.user, Stream: true, IdempotencyKey: r.key,
+			Route: r.route, UserID: who.user, Stream: true, IdempotencyKey: r.key,
 		})
 	}
 	if err == nil {

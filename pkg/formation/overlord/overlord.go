@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Formation *manifest.Formation
 	Models    agent.Models
+	Speech    agent.Listener // nil: no recording is turned into text
 	Now       func() time.Time
 	Log       zerolog.Logger
 }
@@ -38,7 +39,7 @@ func New(cfg Config) *Overlord {
 	for i := range cfg.Formation.Agents {
 		a := &cfg.Formation.Agents[i]
 		o.agents[a.ID] = agent.New(agent.Config{
-			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Limits: agent.DefaultLimits(), Now: cfg.Now, Log: cfg.Log,
+			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Speech: cfg.Speech, Limits: agent.DefaultLimits(), Now: cfg.Now, Log: cfg.Log,
 		})
 	}
 	return o
@@ -53,6 +54,7 @@ func (o *Overlord) Knows(agentID string) bool {
 // Input is one message with its conversation.
 type Input struct {
 	Message   string
+	Files     []chat.File
 	AgentID   string // "" for routing
 	LastAgent string // who answered last in this session, "" for none
 	History   []chat.Message
@@ -65,6 +67,10 @@ type Input struct {
 
 // Handle answers a message. Progress and text go to sink as they come.
 func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.Answer, error) {
+	spoken, err := o.hear(ctx, &in, sink)
+	if err != nil {
+		return chat.Answer{}, err
+	}
 	if err := sink(chat.Event{Type: chat.Planning, Content: "Choosing how to handle the request"}); err != nil {
 		return chat.Answer{}, err
 	}
@@ -80,11 +86,12 @@ func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.A
 		return chat.Answer{}, err
 	}
 	answer, err := a.Run(ctx, agent.Task{
-		Message: in.Message, History: in.History, Deltas: in.Deltas, Journal: in.Journal, User: in.UserID, Request: in.RequestID,
+		Message: in.Message, Files: in.Files, History: in.History, Deltas: in.Deltas, Journal: in.Journal, User: in.UserID, Request: in.RequestID,
 	}, sink)
 	if err != nil {
 		return chat.Answer{}, err
 	}
+	answer.Heard, answer.Usage = spoken.Text, answer.Usage.Add(spoken.Usage)
 	return o.format(answer)
 }
 
@@ -113,6 +120,7 @@ func (o *Overlord) decide(ctx context.Context, in Input) (Decision, error) {
 		}
 		return d, nil
 	}
+	in.Message = chat.WithNote(in.Message, chat.NameFiles(in.Files))
 	d := o.router.route(ctx, in)
 	if err := ctx.Err(); err != nil {
 		return Decision{}, context.Cause(ctx)

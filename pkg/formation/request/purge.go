@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -74,7 +75,7 @@ func remove(tx *store.Tx, ids []string) error {
 		if _, err := tx.Exec(`DELETE FROM stream_events WHERE request_id = ?`, id); err != nil {
 			return err
 		}
-		if err := DropSteps(tx, id); err != nil {
+		if err := errors.Join(DropSteps(tx, id), DropFiles(tx, id)); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,13 @@ type live struct {
 	resumed bool    // it was begun by a launch that is dead
 	stream  *stream // nil unless frames are wanted
 	steps   map[string][]byte
-	begun   atomic.Bool   // it waits no more
-	permit  chan struct{} // takes a value while it waits for a place in the background
+	begun   atomic.Bool // it waits no more
+	// sent are the files of a new request until they are stored; then filed tells
+	// that there are some, and files are what the turn has read of them.
+	sent   []chat.File
+	filed  bool
+	files  []chat.File
+	permit chan struct{} // takes a value while it waits for a place in the background
 	// journalled tells that the end has steps to drop.
 	journalled atomic.Bool
 

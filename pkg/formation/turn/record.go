@@ -69,6 +69,7 @@ func unstored(err error) error {
 
 func (s *Service) endCompleted(t *live, answer chat.Answer) (lost error) {
 	now := s.cfg.DB.Now().Truncate(time.Millisecond).UTC()
+	message := t.remembered(answer)
 	t.reply = &Reply{
 		RequestID: t.rec.ID, UserID: t.rec.UserID, SessionID: t.rec.SessionID, Response: answer.Content,
 		Agent: answer.AgentID, Model: answer.Model, Status: request.Completed, ProcessingMode: processingMode(t.rec.Mode),
@@ -86,7 +87,7 @@ func (s *Service) endCompleted(t *live, answer chat.Answer) (lost error) {
 	}, func(tx *store.Tx) error {
 		return s.cfg.Memory.Record(tx, memory.Turn{
 			UserID: t.rec.UserID, SessionID: t.rec.SessionID, RequestID: t.rec.ID, AgentID: answer.AgentID,
-			Message: t.rec.Message, Answer: answer.Content, AskedAt: t.rec.CreatedAt, AnsweredAt: now,
+			Message: message, Answer: answer.Content, AskedAt: t.rec.CreatedAt, AnsweredAt: now,
 		})
 	})
 	if err == nil && !ended { // it was cancelled between the answer and this commit
@@ -173,6 +174,11 @@ func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) 
 		}
 		if t.journalled.Load() {
 			if err := request.DropSteps(tx, t.rec.ID); err != nil {
+				return err
+			}
+		}
+		if t.filed {
+			if err := request.DropFiles(tx, t.rec.ID); err != nil {
 				return err
 			}
 		}

@@ -127,6 +127,7 @@ type Request struct {
 	SessionID    string // "" for a new session
 	AgentID      string // "" for routing
 	Message      string
+	Files        []chat.File
 	Mode         string // "", Auto, Sync or Async; "" means the manifest's
 	Stream       bool   // frames are wanted; wins over Mode
 	OnDisconnect string // "" means the manifest's
@@ -194,6 +195,7 @@ func (s *Service) newTurn(r Request) *live {
 		rec.OnDisconnect = s.cfg.Async.OnDisconnect
 	}
 	t := s.newLive(rec)
+	t.sent, t.filed = r.Files, len(r.Files) > 0
 	if rec.SessionID == "" {
 		t.rec.SessionID, t.fresh = s.cfg.NewID("sess_"), true
 	}
@@ -253,6 +255,9 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 		if accepted, err = request.Accept(tx, t.rec, key); err != nil || accepted.Existing {
 			return err
 		}
+		if err := request.SaveFiles(tx, t.rec.ID, t.sent); err != nil {
+			return err
+		}
 		t.rivals = tx.Siblings()
 		if !entered {
 			s.enter(t)
@@ -273,6 +278,7 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 	if err := <-done; err != nil {
 		return request.Accepted{}, err
 	}
+	t.sent = nil // many turns may wait, and files are large
 	if !accepted.Existing {
 		s.total.Add(1)
 		go s.run(t)
@@ -346,6 +352,10 @@ func (s *Service) answer(t *live) (chat.Answer, error) {
 		Message: t.rec.Message, AgentID: t.rec.AgentID, Journal: &journal{service: s, turn: t},
 		Deltas: t.stream != nil && s.cfg.Response.Deltas(), UserID: t.rec.UserID, RequestID: t.rec.ID,
 	}
+	if err := s.readFiles(t); err != nil {
+		return chat.Answer{}, err
+	}
+	in.Files = t.files
 	if !t.fresh {
 		past, err := s.cfg.Memory.Recall(ctx, t.rec.UserID, t.rec.SessionID)
 		if err != nil {
