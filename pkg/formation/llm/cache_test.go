@@ -20,8 +20,12 @@ func counting(asked *int) modelFunc {
 	return func(_ context.Context, req llm.Request, yield func(llm.Chunk, error) bool) {
 		*asked++
 		text := fmt.Sprintf("Answer %d. It is good. ", *asked)
-		if strings.Contains(req.Messages[len(req.Messages)-1].Content, "tool") {
-			yield(llm.Chunk{Done: true, Finish: "tool_calls", Calls: []chat.ToolCall{{ID: "c", Name: "f", Args: json.RawMessage(`{}`)}}}, nil)
+		if last := req.Messages[len(req.Messages)-1].Content; strings.Contains(last, "tool") {
+			args := json.RawMessage(`{}`)
+			if strings.Contains(last, "broken") {
+				args = json.RawMessage(`{"a":`)
+			}
+			yield(llm.Chunk{Done: true, Finish: "tool_calls", Calls: []chat.ToolCall{{ID: "c", Name: "f", Args: args}}}, nil)
 			return
 		}
 		finish := "stop"
@@ -112,21 +116,31 @@ func TestCache_TellsRequestsApart(t *testing.T) {
 
 func TestCache_DoesNotKeepWhatIsNotWorthIt(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*llm.Request){
-		"a fresh answer": func(r *llm.Request) { r.Fresh = true },
-		"a cut answer":   func(r *llm.Request) { r.Purpose = "cut" },
+	tool := []chat.ToolSpec{{Name: "f"}}
+	for name, c := range map[string]struct {
+		change func(*llm.Request)
+		asked  int
+	}{
+		"a fresh answer":              {func(r *llm.Request) { r.Fresh = true }, 2},
+		"a cut answer":                {func(r *llm.Request) { r.Purpose = "cut" }, 2},
+		"JSON that is none":           {func(r *llm.Request) { r.JSON = true }, 2},
+		"a shape that it has not":     {func(r *llm.Request) { r.Schema = json.RawMessage(`{}`) }, 2},
+		"a call of an unknown tool":   {func(r *llm.Request) { r.Messages[1].Content = "tool" }, 2},
+		"a call of a known tool":      {func(r *llm.Request) { r.Messages[1].Content, r.Tools = "tool", tool }, 1},
+		"a call with wrong JSON":      {func(r *llm.Request) { r.Messages[1].Content, r.Tools = "broken tool", tool }, 2},
+		"an answer as it ought to be": {func(*llm.Request) {}, 1},
 	} {
 		asked := 0
 		r := newRouter(t, caching(&asked, llm.Caching{}, nil))
 		for range 2 {
 			req := question("hello")
-			change(&req)
+			c.change(&req)
 			if _, err := heard(r.Stream(t.Context(), "p/m", req)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if asked != 2 {
-			t.Errorf("%s: asked %d times, want 2", name, asked)
+		if asked != c.asked {
+			t.Errorf("%s: asked %d times, want %d", name, asked, c.asked)
 		}
 	}
 }
@@ -227,7 +241,7 @@ func TestCache_KnowsAnotherWording(t *testing.T) {
 	ask := func(user, text string, want int) {
 		t.Helper()
 		req := question(text)
-		req.Account.User = user
+		req.Account.User, req.Tools = user, []chat.ToolSpec{{Name: "f"}}
 		if _, err := heard(r.Stream(t.Context(), "p/m", req)); err != nil || asked != want {
 			t.Errorf("%s: %q: asked %d times, want %d, error %v", user, text, asked, want, err)
 		}

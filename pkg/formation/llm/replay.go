@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"hash"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,6 +18,7 @@ import (
 // keeping gathers the answer of a call for the cache. A nil one gathers nothing.
 type keeping struct {
 	cache  *cache
+	req    *Request
 	answer answer
 	texts  []string
 	done   bool
@@ -32,7 +35,7 @@ func (c *call) replay(ctx context.Context, modelID string) bool {
 	if err != nil {
 		return false // run tells it
 	}
-	k := &keeping{cache: store}
+	k := &keeping{cache: store, req: &c.req}
 	k.answer.key, k.answer.scope = digests(t, &c.req)
 	found, ok := store.get(k.answer.key, time.Now())
 	if question := lastQuestion(&c.req); !ok && question != "" && store.cfg.Embedding != "" && !store.cfg.HashOnly {
@@ -80,9 +83,8 @@ func (k *keeping) add(chunk Chunk, fresh bool) {
 	}
 }
 
-// store keeps a whole answer. One that was cut, filtered or empty is not worth
-// to be given again; one that asks for tools is not given to other wordings,
-// as its arguments hold the first one.
+// store keeps a whole answer. One that asks for tools is not given to other
+// wordings, as its arguments hold the first one.
 func (k *keeping) store() {
 	if k == nil || !k.done {
 		return
@@ -90,13 +92,31 @@ func (k *keeping) store() {
 	a := k.answer
 	a.text, a.made = strings.Join(k.texts, ""), time.Now()
 	a.last.Text = ""
-	switch {
-	case a.last.Finish != "stop" && a.last.Finish != "tool_calls", a.text == "" && len(a.last.Calls) == 0:
+	if !k.usable(&a) {
 		return
-	case len(a.last.Calls) > 0:
+	}
+	if len(a.last.Calls) > 0 {
 		a.question = ""
 	}
 	k.cache.put(&a)
+}
+
+// usable tells whether an answer is worth to be given again: one that was cut,
+// filtered or empty is not, nor one that its reader will have to refuse.
+func (k *keeping) usable(a *answer) bool {
+	if a.last.Finish != "stop" && a.last.Finish != "tool_calls" || a.text == "" && len(a.last.Calls) == 0 {
+		return false
+	}
+	if wants := k.req.JSON || len(k.req.Schema) > 0; wants && len(a.last.Calls) == 0 && !json.Valid([]byte(a.text)) {
+		return false
+	}
+	for _, c := range a.last.Calls {
+		known := slices.ContainsFunc(k.req.Tools, func(t chat.ToolSpec) bool { return t.Name == c.Name })
+		if !known || len(c.Args) > 0 && !json.Valid(c.Args) {
+			return false
+		}
+	}
+	return true
 }
 
 // digests returns the key of a request, which covers all that a model sees of
