@@ -67,6 +67,17 @@ func Environ(environ []string) []string {
 	return out
 }
 
+// EnvironOf is Environ for a caller who looks variables up.
+func EnvironOf(lookup func(string) (string, bool)) []string {
+	out := []string{frugal}
+	for _, name := range passed {
+		if v, ok := lookup(name); ok {
+			out = append(out, name+"="+v)
+		}
+	}
+	return out
+}
+
 // makeDir makes the directory of the socket, for this user alone. One that
 // somebody else could write in is refused: he could listen in our stead.
 func makeDir(dir string) error {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/agentformation/service/pkg/archive"
+	"github.com/agentformation/service/pkg/embedder"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/supervisor/auth"
 	"github.com/agentformation/service/pkg/supervisor/deploy"
@@ -109,7 +110,7 @@ func (s *Supervisor) assemble(ctx context.Context, e *estate) (_ *house, err err
 	if err := s.assembleDoor(ctx, h, port); err != nil {
 		return nil, err
 	}
-	h.runs = append(h.runs, h.api.Run, func(ctx context.Context) { s.watchKeys(ctx, h.auth.SetKeys) })
+	h.runs = append(h.runs, h.api.Run, func(ctx context.Context) { s.watchKeys(ctx, h.auth.SetKeys) }, s.keepEmbedder)
 	if r := s.rotator(); r != nil {
 		h.runs = append(h.runs, r.Run)
 	}
@@ -306,7 +307,7 @@ func (s *Supervisor) serverID() string {
 // allowedEnv is what children see of our environment: the time zone and what
 // the operator names.
 func (s *Supervisor) allowedEnv() []string {
-	var env []string
+	env := []string{embedder.DirEnv + "=" + s.embedderDir()}
 	for _, name := range append([]string{"TZ"}, s.cfg.Formations.EnvAllow...) {
 		if v, ok := s.cfg.LookupEnv(name); ok {
 			env = append(env, name+"="+v)

@@ -105,7 +105,7 @@ var floors = []floor{
 	},
 	{
 		"pkg/supervisor",
-		[]string{"pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/supervisor/..."},
+		[]string{"pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/embedder", "pkg/supervisor/..."},
 		"assembly knows every part of its side",
 	},
 

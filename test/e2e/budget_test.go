@@ -49,7 +49,7 @@ func TestBudget_AHundredTurnsAtOnceNeverExceedTheOperatorsCap(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {
-			r := f.Request(harness.Chat{"message": "hello", "agent_id": "poet", "session_id": fmt.Sprint("s", i)})
+			r := f.Request(harness.Chat{"message": fmt.Sprint("hello ", i), "agent_id": "poet", "session_id": fmt.Sprint("s", i)})
 			if i%2 == 1 {
 				r.URL = f.Through() + "/v1/chat"
 			}
@@ -90,8 +90,8 @@ func TestBudget_WhatWasUsedSurvivesTheDeathOfTheProcess(t *testing.T) {
 	model.Add(fakellm.Rule{User: "wait", Times: 1, Reply: fakellm.Reply{Text: "late", Gate: "late"}})
 	model.Add(fakellm.Rule{Reply: fakellm.Reply{Text: "fine"}})
 	f := s.Deploy("thrifty", suite.Pair(t, "thrifty", model.URL()).With("budgets: {formation: {tokens_per_day: 20000}}\n"))
-	for range 2 {
-		f.Say(harness.Chat{"message": "hello", "agent_id": "poet"}).Want(t, http.StatusOK, "data.response", "fine")
+	for i := range 2 {
+		f.Say(harness.Chat{"message": fmt.Sprint("hello ", i), "agent_id": "poet"}).Want(t, http.StatusOK, "data.response", "fine")
 	}
 	before := usage(t, f).Int("data.budgets.0.tokens.used")
 	wait := f.Request(harness.Chat{"message": "wait", "agent_id": "poet", "use_async": true, "request_id": "r-wait"})
