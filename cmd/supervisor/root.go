@@ -56,7 +56,7 @@ func (a *app) rootCommand() *cobra.Command {
 			a.logsCommand(), a.chatCommand(), a.downloadCommand(), a.auditCommand(),
 		}},
 		{"Writing a formation:", []*cobra.Command{
-			a.validateCommand(), a.schemaCommand(),
+			a.newCommand(), a.validateCommand(), a.schemaCommand(),
 			a.devCommand(), a.upCommand(), a.downCommand(), a.draftCommand(), a.secretsCommand(),
 		}},
 		{"The supervisor on this machine:", []*cobra.Command{

@@ -129,7 +129,7 @@ func (a *app) saveSchemas(dir string, kinds []string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as mkdir makes it
 			return fmt.Errorf("make the directory of the schemas: %w", err)
 		}
 		path := filepath.Join(dir, kind+".json")

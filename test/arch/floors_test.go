@@ -30,6 +30,7 @@ var floors = []floor{
 	{"proto/control/v1", nil, "generated messages, reached through pkg/control"},
 	{"pkg/archive", nil, "safe unpacking knows files, not formations"},
 	{"pkg/manifest", nil, "reading a formation's files needs no running part"},
+	{"pkg/scaffold", []string{"pkg/manifest"}, "writes files of the kinds that manifest reads, and has it read them"},
 	{"pkg/secretfile", nil, "one file format"},
 	{"pkg/redact", nil, "knows texts, not whose they are"},
 	{"pkg/httpx", nil, "HTTP manners of both doors; knows neither API"},
@@ -198,8 +199,8 @@ var floors = []floor{
 	{
 		"cmd/supervisor",
 		[]string{
-			"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/redact", "pkg/secretfile", "pkg/supervisor/logs",
-			"pkg/supervisor/backup", "pkg/supervisor/doctor",
+			"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/redact", "pkg/scaffold", "pkg/secretfile",
+			"pkg/supervisor/logs", "pkg/supervisor/backup", "pkg/supervisor/doctor",
 		},
 		"commands are thin calls of the supervisor or its client; a draft's logs are read where they lie; the lines shown of a file have no secrets",
 	},
