@@ -8,7 +8,8 @@ import (
 
 // later lists, by block, the keys that are read and checked but that nothing
 // acts upon yet; a file that has one is told so. Who makes a key work takes it
-// out of here. The entries of llm.models are capabilities.
+// out of here. The entries of llm.models are capabilities, those of files kinds
+// of files that are found by their place.
 func later() map[string][]string {
 	return map[string][]string{
 		"": {
@@ -32,6 +33,7 @@ func later() map[string][]string {
 			"a2a_enabled", "enable_direct_delegation", "delegation_strategy", "a2a", "knowledge", "mcp_servers", "rate_limiting", "skills",
 		},
 		"agent.llm.settings": {"caching"},
+		"files":              {"skills", "sops", "triggers", "transformers", "groups"},
 	}
 }
 
