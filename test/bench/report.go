@@ -28,6 +28,7 @@ type report struct {
 	idle        idleResult
 	supervision *supervisionResult // nil when not measured
 	loaded      memory             // of the loaded formation, right after the load
+	validate    *validateResult    // nil when not measured
 	embeddings  []embedResult
 }
 
@@ -40,6 +41,7 @@ func (r *report) write(to io.Writer) error {
 	if r.supervision != nil {
 		r.supervision.write(&b)
 	}
+	writeValidate(&b, r.validate)
 	writeEmbeddings(&b, r.embeddings)
 	_, err := io.WriteString(to, b.String())
 	return err
