@@ -299,6 +299,7 @@ func (d *decoder) mediaSettings(o *object, capability string, m *Media) Override
 		}
 		e.end()
 		set(&m.Documents.CacheTTL, o.duration("cache_ttl_seconds", 0))
+		o.inert("llm.documents")
 	}
 	return d.settings(o)
 }
