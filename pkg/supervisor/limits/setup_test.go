@@ -72,8 +72,8 @@ func child(does string, args []string) int {
 			}
 		}
 		fmt.Println(n)
-	case "spin": // until the time is over
-		for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	case "spin": // until it is killed, or the time is over
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		}
 	case "exec":
 		if err := syscall.Exec(args[0], args, os.Environ()); err != nil {

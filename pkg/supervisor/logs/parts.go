@@ -47,7 +47,7 @@ func open(path string) (*stream, error) {
 			break
 		}
 		if err != nil {
-			current.file.Close()
+			release(current.file)
 			s.close()
 			return nil, err
 		}
@@ -59,7 +59,7 @@ func open(path string) (*stream, error) {
 
 func (s *stream) close() {
 	for _, p := range s.parts {
-		p.file.Close() // the lock goes with the last descriptor
+		release(p.file)
 	}
 }
 
@@ -103,6 +103,13 @@ func flock(f *os.File, how int) error {
 			return err
 		}
 	}
+}
+
+// release ends the lock of f and closes it. The lock would go with the last
+// descriptor, and a process that is just being started may still have one.
+func release(f *os.File) {
+	_ = flock(f, unix.LOCK_UN) // it can only be one that was never taken
+	_ = f.Close()
 }
 
 // at tells whether f is what path names.

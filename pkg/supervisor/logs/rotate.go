@@ -80,7 +80,7 @@ func Rotate(path string, keep int) error {
 	if err != nil || log.file == nil {
 		return err
 	}
-	defer log.file.Close()
+	defer release(log.file)
 	if err := finish(path, log, keep); err != nil {
 		return err
 	}
