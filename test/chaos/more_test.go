@@ -61,8 +61,8 @@ func TestAsync_ATurnThatNeverGetsThroughIsGivenUp(t *testing.T) {
 	const attempts = 5
 	for n := range attempts {
 		w.asked("^deadly", n+1)
+		w.f.UntilStatus("running") // the turn is taken up before the child serves
 		w.f.Kill()
-		w.f.UntilStatus("running")
 	}
 	done := w.f.UntilEnded(harness.Context(t), id).Want(t, http.StatusOK, "data.status", "failed")
 	if !strings.Contains(done.Text("data.error"), "given up") {
