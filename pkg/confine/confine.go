@@ -62,6 +62,10 @@ type Spec struct {
 	NoCapabilities bool `json:"no_capabilities,omitempty"`
 	// Cgroups are directories of cgroups to join, one per hierarchy.
 	Cgroups []string `json:"cgroups,omitempty"`
+	// Parent is the process with whose death the program is killed, the one that
+	// starts it; 0 is none. Only Stage knows it. What exec.Cmd asks the kernel for
+	// holds for one thread, and Stage may go on with another.
+	Parent int `json:"parent,omitempty"`
 	// Memory in bytes and CPU in processors are the limits of the cgroup or the
 	// watcher, so that a program started by Start can live within them by itself:
 	// collect garbage before the kernel kills. 0 is none.
@@ -133,8 +137,8 @@ func (s *Spec) check() error {
 			}
 		}
 	}
-	if s.Memory < 0 || s.CPU < 0 {
-		return errors.New("memory and cpu are 0 or more")
+	if s.Memory < 0 || s.CPU < 0 || s.Parent < 0 {
+		return errors.New("memory, cpu and parent are 0 or more")
 	}
 	return nil
 }
@@ -161,7 +165,24 @@ func Stage(args []string) error {
 	if err := s.Apply(); err != nil {
 		return err
 	}
+	if err := s.dieWithParent(); err != nil {
+		return err
+	}
 	return execute(args, env)
+}
+
+// dieWithParent comes last: a change of user would take it back.
+func (s *Spec) dieWithParent() error {
+	if s.Parent == 0 {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("ask to die with the parent: %w", err)
+	}
+	if os.Getppid() != s.Parent { // it has died before it was asked for
+		return fmt.Errorf("the parent %d has ended", s.Parent)
+	}
+	return nil
 }
 
 // without returns env less the entries of a variable.

@@ -330,8 +330,8 @@ func TestParse_RefusesWhatItWouldNotDo(t *testing.T) {
 		`{"rlimits":{"core":-1}}`:          "cannot unmarshal",
 		`{"read_only":["usr"]}`:            "no absolute path",
 		`{"cgroups":["/a\u0000b"]}`:        "no absolute path",
-		`{"memory":-1}`:                    "memory and cpu are 0 or more",
-		`{"cpu":-0.5}`:                     "memory and cpu are 0 or more",
+		`{"memory":-1}`:                    "memory, cpu and parent are 0 or more",
+		`{"cpu":-0.5}`:                     "memory, cpu and parent are 0 or more",
 		strings.Repeat(" ", maxEnv) + `{}`: "at most",
 	} {
 		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -24,7 +24,7 @@ func (s *Spec) Start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	if cmd.SysProcAttr.Pdeathsig != 0 {
+	if cmd.SysProcAttr.Pdeathsig != 0 || s.Parent != 0 {
 		return errors.New("start a confined process: Pdeathsig would end it with the thread that starts it")
 	}
 	rest := &Spec{UID: -1, GID: -1, Rlimits: s.Rlimits, Memory: s.Memory, CPU: s.CPU}

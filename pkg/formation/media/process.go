@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -67,7 +68,7 @@ func NewProcess(cfg ProcessConfig) *Process {
 // and nothing else.
 func (p *Process) spec() *confine.Spec {
 	s := &confine.Spec{
-		UID: -1, GID: -1, NoNewPrivs: true, NoCapabilities: true,
+		UID: -1, GID: -1, NoNewPrivs: true, NoCapabilities: true, Parent: os.Getpid(),
 		Rlimits: map[string]uint64{
 			"core": 0, "fsize": 0, "nofile": maxOpen, "cpu": uint64(p.cfg.Timeout/time.Second) + 1,
 		},
@@ -115,7 +116,8 @@ func (p *Process) do(ctx context.Context, j job, data []byte, maxOut int) (reply
 	cmd := exec.CommandContext(within, p.cfg.Program, p.cfg.Program, Command, string(arg))
 	cmd.Env, cmd.Dir = []string{entry}, "/"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), out, said
-	// It dies with this process, and with whatever it may have started.
+	// It dies with this process, and with whatever it may have started; from its
+	// confinement on by Spec.Parent.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
