@@ -63,7 +63,9 @@ func linkProgram(from, to string) error { return os.Link(from, to) }
 func TestCrashLoop_EndsAsCrashedAndTheSupervisorAnswers(t *testing.T) {
 	t.Parallel()
 	bin := programs(t)
-	s := suite.Start(t, harness.Options{Bin: bin, Formations: fewRestarts})
+	// The broken program counts its starts in a directory that it may not write in
+	// otherwise.
+	s := suite.Start(t, harness.Options{Bin: bin, Formations: fewRestarts + "  writable_paths: [" + bin + "]\n"})
 	model := fakellm.Start(t, fakellm.Options{})
 	f := s.Deploy("loops", suite.Pair(t, "loops", model.URL()))
 	starts := breakRuntime(t, bin)
