@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Info heads the document.
@@ -218,14 +219,15 @@ func (s schemas) media(value any) object {
 
 // operationID names an operation by its method and path: postRpcFormations.
 func operationID(r Route) string {
-	id := strings.ToLower(r.Method)
+	var id strings.Builder
+	id.WriteString(strings.ToLower(r.Method))
 	for word := range strings.FieldsFuncSeq(r.Path, func(c rune) bool {
-		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '*')
+		return c != '*' && (c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c))
 	}) {
 		if word == "*" {
 			word = "rest"
 		}
-		id += strings.ToUpper(word[:1]) + word[1:]
+		id.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}
-	return id
+	return id.String()
 }

@@ -37,10 +37,7 @@ func (db *DB) checkpointer(ctx context.Context) {
 
 // checkpoint copies what it can and returns the length of the log in pages.
 func checkpoint(ctx context.Context, db *DB) (pages int, err error) {
-	pool, err := openPool(db.cfg.Path, readerCacheKiB, "rw", nil)
-	if err != nil {
-		return 0, err
-	}
+	pool := openPool(db.cfg.Path, readerCacheKiB, "rw", nil)
 	defer pool.Close()
 	var busy, copied int
 	if err := pool.QueryRowContext(ctx, checkpointSQL).Scan(&busy, &pages, &copied); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"syscall"
 	"time"
 
@@ -35,7 +36,7 @@ func (c connector) Driver() driver.Driver { return c.driver }
 
 // openPool makes a pool over the database at path; onCommit is the commit hook
 // of each connection, nil for none.
-func openPool(path string, cacheKiB int, mode string, onCommit func() int) (*sql.DB, error) {
+func openPool(path string, cacheKiB int, mode string, onCommit func() int) *sql.DB {
 	q := url.Values{}
 	q.Set("mode", mode)
 	q.Set("_journal_mode", "WAL")
@@ -63,7 +64,7 @@ func openPool(path string, cacheKiB int, mode string, onCommit func() int) (*sql
 			return nil
 		}
 	}
-	return sql.OpenDB(c), nil
+	return sql.OpenDB(c)
 }
 
 // explain gives an error of the database that people can do something about
@@ -73,12 +74,8 @@ func explain(err error) error {
 	if !ok {
 		return err
 	}
-	noRoom := se.Code == sqlite3.ErrFull
-	switch se.SystemErrno {
-	case syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG:
-		noRoom = true
-	}
-	if noRoom {
+	noRoom := []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}
+	if se.Code == sqlite3.ErrFull || slices.Contains(noRoom, se.SystemErrno) {
 		return fault.Wrap(fault.Unavailable, "SERVICE_UNAVAILABLE",
 			"the formation's disk is full: nothing was stored; free space, then try again", err)
 	}

@@ -189,12 +189,8 @@ func (g *guard) commit() int {
 
 func (g *guard) check() error {
 	if g.look == nil {
-		look, err := openPool(g.db.cfg.Path, readerCacheKiB, "rw", nil)
-		if err != nil {
-			return err
-		}
-		look.SetMaxOpenConns(1)
-		g.look = look
+		g.look = openPool(g.db.cfg.Path, readerCacheKiB, "rw", nil)
+		g.look.SetMaxOpenConns(1)
 	}
 	var alive, mine int64
 	if err := g.look.QueryRowContext(g.life, selectLaunches, g.db.cfg.LaunchID).Scan(&alive, &mine); err != nil {

@@ -67,6 +67,9 @@ func steps(t *testing.T, db *DB) (list []string) {
 		}
 		list = append(list, step)
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return list
 }
 

@@ -126,9 +126,7 @@ func open(ctx context.Context, cfg Config, all []migration) (*DB, error) {
 }
 
 func (db *DB) prepare(ctx context.Context, all []migration) (err error) {
-	if db.write, err = openPool(db.cfg.Path, writerCacheKiB, "rwc", db.guard.commit); err != nil {
-		return err
-	}
+	db.write = openPool(db.cfg.Path, writerCacheKiB, "rwc", db.guard.commit)
 	db.write.SetMaxOpenConns(1)
 	db.write.SetMaxIdleConns(1)
 	if err := db.migrate(ctx, all); err != nil {
@@ -143,9 +141,7 @@ func (db *DB) prepare(ctx context.Context, all []migration) (err error) {
 	}
 	// Read-write mode: a WAL reader needs the shared-memory file, and query_only
 	// keeps it from writing.
-	if db.read, err = openPool(db.cfg.Path, readerCacheKiB, "rw", nil); err != nil {
-		return err
-	}
+	db.read = openPool(db.cfg.Path, readerCacheKiB, "rw", nil)
 	db.read.SetMaxOpenConns(maxReaders)
 	db.read.SetMaxIdleConns(1)
 	db.read.SetConnMaxIdleTime(readerIdle)

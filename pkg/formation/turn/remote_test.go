@@ -413,14 +413,18 @@ func TestRemote_ATurnThatEndsWithItsReadersHasThoseOfTheOtherProcessToo(t *testi
 	}
 	thereEnded, hereEnded := read(there, h), read(here, find(t, b, h.ID))
 	leaveThere()
-	<-thereEnded
+	if err := <-thereEnded; err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
 	select { // several graces
 	case err := <-hereEnded:
 		t.Fatalf("the turn ended although it is read here: %v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
 	leaveHere()
-	<-hereEnded
+	if err := <-hereEnded; err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
 	if reply := wait(t, h); reply.Status != request.Cancelled {
 		t.Fatalf("reply = %+v", reply)
 	}

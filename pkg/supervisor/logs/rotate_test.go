@@ -205,10 +205,10 @@ func fullDisk(dir string) error {
 		return err
 	}
 	if err := logs.Rotate(path, 3); err == nil || !strings.Contains(err.Error(), "no space left") {
-		return fmt.Errorf("on a full disk: %v", err)
+		return fmt.Errorf("on a full disk: %w", err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != text {
-		return fmt.Errorf("the log holds %d bytes, want %d, %v", len(got), len(text), err)
+		return fmt.Errorf("the log holds %d bytes, want %d: %w", len(got), len(text), err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
 		return fmt.Errorf("left behind: %v", entries)
@@ -231,7 +231,7 @@ func fullDisk(dir string) error {
 		return fmt.Errorf("with a part to give up: %w", err)
 	}
 	if got, err := os.ReadFile(path + ".1"); err != nil || string(got) != text {
-		return fmt.Errorf("part 1 holds %d bytes, want %d, %v", len(got), len(text), err)
+		return fmt.Errorf("part 1 holds %d bytes, want %d: %w", len(got), len(text), err)
 	}
 	if _, err := os.Stat(path + ".2"); err == nil {
 		return fmt.Errorf("the oldest part is still there")

@@ -147,11 +147,11 @@ var errLongHead = fmt.Errorf("the head of the answer is longer than %d bytes", m
 func (h headLimit) Read(p []byte) (int, error) {
 	switch {
 	case h.c.left < 0:
-		return h.c.Conn.Read(p)
+		return h.c.Read(p)
 	case h.c.left == 0:
 		return 0, errLongHead
 	}
-	n, err := h.c.Conn.Read(p[:min(len(p), h.c.left)])
+	n, err := h.c.Read(p[:min(len(p), h.c.left)])
 	h.c.left -= n
 	return n, err
 }
