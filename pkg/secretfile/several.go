@@ -2,7 +2,6 @@ package secretfile
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/agentformation/service/pkg/fault"
@@ -79,9 +78,4 @@ func (k Keys) Encode() string {
 // first last stay, up to MaxKeys in all.
 func (k Keys) Before(first Key) Keys {
 	return append(Keys{first}, k[:min(len(k), MaxKeys-1)]...)
-}
-
-// Has tells whether one of the keys is other.
-func (k Keys) Has(other Key) bool {
-	return slices.ContainsFunc(k, func(own Key) bool { return own.Encode() == other.Encode() })
 }

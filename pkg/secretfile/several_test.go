@@ -25,7 +25,7 @@ func TestOpen_TakesEachKeyOfAPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, err := secretfile.ReadKeys(filepath.Join(dir, ".key"))
-	if err != nil || read.Encode() != next.Encode()+","+old.Encode() || !read.Has(old) || read.Has(secretfile.GenerateKey()) {
+	if err != nil || read.Encode() != next.Encode()+","+old.Encode() {
 		t.Fatalf("%d keys, %v", len(read), err)
 	}
 	if fmt.Sprintf("%v %+v %s", read, read, read) != "[*** ***] [*** ***] [*** ***]" {

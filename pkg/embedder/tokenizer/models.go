@@ -67,11 +67,6 @@ func parseWordPiece(raw json.RawMessage) (vocabulary, error) {
 
 func (w *wordPiece) size() int { return w.ids }
 
-func (w *wordPiece) id(token string) (int64, bool) {
-	id, ok := w.vocab[token]
-	return id, ok
-}
-
 func (w *wordPiece) tokens(word string, to []int64) []int64 {
 	if utf8.RuneCountInString(word) > w.longest {
 		return append(to, w.unknown)
@@ -165,11 +160,6 @@ func (s *scored) UnmarshalJSON(data []byte) error {
 }
 
 func (u *unigram) size() int { return len(u.scores) }
-
-func (u *unigram) id(token string) (int64, bool) {
-	id, ok := u.vocab[token]
-	return id, ok
-}
 
 // step is the best way to reach a byte of the word.
 type step struct {

@@ -46,7 +46,6 @@ type splitter func(text string, first bool) []string
 // vocabulary appends the tokens of one word.
 type vocabulary interface {
 	tokens(word string, to []int64) []int64
-	id(token string) (int64, bool)
 	size() int
 }
 
