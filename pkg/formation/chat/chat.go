@@ -72,11 +72,38 @@ type ToolCall struct {
 	Seal string
 }
 
+// Invocation is one call of a tool by an agent in a turn.
+type Invocation struct {
+	CallID string
+	Args   json.RawMessage // a JSON object, or empty for none
+	// Agent, User, Session and Request say for whom the call is made.
+	Agent   string
+	User    string
+	Session string
+	Request string
+	// Progress shows how far the call is. It may be nil, doesn't block, and may
+	// be called by several goroutines at once.
+	Progress func(ToolProgress)
+}
+
+// ToolProgress is how far a call of a tool says it is.
+type ToolProgress struct {
+	Message string
+	Done    float64
+	Total   float64 // 0 when the tool doesn't know
+}
+
 // ToolResult is what a tool answered.
 type ToolResult struct {
 	CallID  string
 	Content string
 	IsError bool
+	// Structured is the result as JSON for programs; nil when there is none.
+	Structured json.RawMessage `json:",omitempty"`
+	// Parts are media of the result, for models that can see them.
+	Parts []Part `json:",omitempty"`
+	// Widgets are shown to the user with the answer.
+	Widgets []Widget `json:",omitempty"`
 }
 
 // Usage counts tokens.
@@ -111,10 +138,12 @@ const (
 
 // Stages of progress and content events (reference runtime.md 5.1).
 const (
-	StageInit               = "init"
-	StageAgentProcessing    = "agent_processing"
-	StageResponseGeneration = "response_generation"
-	StageToolCall           = "tool_call"
+	StageInit                = "init"
+	StageThinking            = "thinking"
+	StageAgentProcessing     = "agent_processing"
+	StageToolCall            = "tool_call"
+	StageResponsePreparation = "response_preparation"
+	StageResponseGeneration  = "response_generation"
 )
 
 // Event is one step that a running turn shows: a stage marker or a slice of
@@ -141,6 +170,29 @@ type Answer struct {
 	Usage   Usage
 	// Heard is the message that a recording said; "" when there was none.
 	Heard string
+	// Widgets are shown with the answer, within the clamps of runtime.md 6.1.
+	Widgets []Widget
+	// Question is set when the answer is a question: the request waits for the
+	// user's reply, which the session's next message brings.
+	Question *Question
+	// Agents are those that took part, the answering one first.
+	Agents []string
+}
+
+// Question is what a turn asks its user before it can go on. A session has at
+// most one at a time; it is stored with the end of the turn that asks it.
+type Question struct {
+	// ID names the options widget that shows the question; "" when it has none.
+	ID     string
+	Kind   string // who asks and takes the reply, for example "delegation"
+	Prompt string
+	// Options are the replies offered; none means that any text is one.
+	Options []Option
+	// State is what the asker needs to go on, in its own form.
+	State json.RawMessage
+	// RequestID and Message are the request that waits.
+	RequestID string
+	Message   string
 }
 
 // StoredMessage is a message of a session's transcript.
