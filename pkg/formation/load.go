@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -107,7 +108,7 @@ func (f *Formation) read(p *parts, req control.LoadRequest, progress func(string
 	}
 	progress("resolving secrets")
 	if p.secrets, err = secrets.Open(secrets.Config{
-		Dir: req.Dir, StateDir: req.StateDir, Key: f.cfg.SecretsKey, Env: f.cfg.Env, Known: f.cfg.Redact.Add,
+		Dir: req.Dir, StateDir: req.StateDir, Key: f.cfg.SecretsKey, Env: f.cfg.Env, Live: isProviderKey, Known: f.cfg.Redact.Add,
 	}, m.Refs()); err != nil {
 		return nil, err
 	}
@@ -195,6 +196,12 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 	}
 	return router, checkModels(m, router)
 }
+
+// providerKey is the path of a value that models resolves at each call: a new key
+// serves from the next call on.
+var providerKey = regexp.MustCompile(`(^|\.)llm\.(api_keys\.[^.]+|models(\[\d+\]|\.[^.]+)\.api_key)$`)
+
+func isProviderKey(r manifest.Ref) bool { return providerKey.MatchString(r.Key) }
 
 // providerKeys maps each provider to its key. A model entry may bring its own,
 // but a provider has one connection here, so two keys for one are refused.

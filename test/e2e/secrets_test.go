@@ -232,9 +232,9 @@ func downloaded(t *testing.T, s *harness.Supervisor) []byte {
 	return all.Bytes()
 }
 
-// TestSecrets_ChangesHoldOverRestartsAndUpdates changes the key of a model until
+// TestSecrets_ChangesServeAtOnceAndHoldOverRestartsAndUpdates changes the key of a model until
 // the model takes it.
-func TestSecrets_ChangesHoldOverRestartsAndUpdates(t *testing.T) {
+func TestSecrets_ChangesServeAtOnceAndHoldOverRestartsAndUpdates(t *testing.T) {
 	t.Parallel()
 	s := suite.Start(t, harness.Options{
 		Formations: fewRestarts + "  env_allow: [CANARY_ENV]\n", Env: []string{"CANARY_ENV=x"},
@@ -262,6 +262,7 @@ func TestSecrets_ChangesHoldOverRestartsAndUpdates(t *testing.T) {
 			t.Errorf("%s: %s", when, reply.Body)
 		}
 	}
+	check("at once")
 	if r := s.CLI("restart", "guarded"); r.Code != 0 {
 		t.Fatal(r.Stderr)
 	}

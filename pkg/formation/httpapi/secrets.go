@@ -16,8 +16,8 @@ type Secrets interface {
 	Masked() (map[string]string, error)
 	Mask(name string) (normal, masked string, err error)
 	Create(name, value string) (normal string, err error)
-	// Update tells whether the formation's files use the secret.
-	Update(name, value string) (normal string, used bool, err error)
+	// Update tells whether something keeps the old value until the next start.
+	Update(name, value string) (normal string, kept bool, err error)
 	Delete(name string) (normal string, err error)
 	// Reload reads the version's own secrets again.
 	Reload() (added, overwritten, preserved []string, err error)
@@ -175,14 +175,14 @@ func (a *api) updateSecret(c echo.Context, who caller) error {
 	if err != nil {
 		return err
 	}
-	name, used, err := a.cfg.Secrets.Update(secretParam(c), in.Value)
+	name, kept, err := a.cfg.Secrets.Update(secretParam(c), in.Value)
 	a.audit(c, who, Change{Action: "secret.update", Subject: name, Message: "a secret was updated"}, err)
 	if err != nil {
 		return err
 	}
 	message := "Secret " + name + " updated"
-	if used {
-		message += ". What the formation has set up with it keeps the old value until its next start"
+	if kept {
+		message += ". What the formation set up with it at its start keeps the old value until the next one"
 	}
 	return a.reply(c, objectSecret, typeSecretUpdated, &secretMessage{message})
 }

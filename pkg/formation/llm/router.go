@@ -26,7 +26,8 @@ type Config struct {
 	// Aliases are short names for model ids (llm.aliases).
 	Aliases map[string]string
 	// Key returns the API key of a provider, "" when none is configured. It is
-	// called once per provider, at its first call. nil means no keys.
+	// asked at every call: one that has changed opens the provider anew, so it
+	// must be quick. nil means no keys.
 	Key func(provider string) (Secret, error)
 	// Meter allows and counts calls; nil counts nothing.
 	Meter Meter
@@ -46,15 +47,15 @@ type Router struct {
 	cfg   Config
 	cache *cache // nil when caching is off
 
-	mu       sync.Mutex // guards the fields that follow
-	models   map[string]Model
+	mu       sync.Mutex          // guards the fields that follow
+	opened   map[string]opened   // by provider
 	circuits map[string]*breaker // by model id
 	own      *http.Transport     // made at the first use when Config.Transport is nil
 }
 
 // NewRouter checks cfg and returns a Router; it opens nothing.
 func NewRouter(cfg Config) (*Router, error) {
-	r := &Router{cfg: cfg, cache: newCache(cfg.Caching), models: make(map[string]Model, len(cfg.Providers)), circuits: map[string]*breaker{}}
+	r := &Router{cfg: cfg, cache: newCache(cfg.Caching), opened: make(map[string]opened, len(cfg.Providers)), circuits: map[string]*breaker{}}
 	for name, id := range cfg.Aliases {
 		if err := r.Check(id); err != nil {
 			return nil, fmt.Errorf("alias %q: %w", name, err)
@@ -146,13 +147,15 @@ func (r *Router) split(modelID string) (target, error) {
 	return t, nil
 }
 
-// model returns the provider's Model, made at the first call.
+// opened is a provider's Model with the key that it was made with.
+type opened struct {
+	model Model
+	key   Secret
+}
+
+// model returns the provider's Model, made at the first call and again when the
+// provider has another key. Calls that run go on with the one they have.
 func (r *Router) model(t target) (Model, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m, ok := r.models[t.provider]; ok {
-		return m, nil
-	}
 	var key Secret
 	if r.cfg.Key != nil {
 		var err error
@@ -160,13 +163,24 @@ func (r *Router) model(t target) (Model, error) {
 			return nil, fmt.Errorf("api key of provider %s: %w", t.provider, err)
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	have, again := r.opened[t.provider]
+	if again && have.key == key {
+		return have.model, nil
+	}
 	m, err := t.open(Endpoint{
 		Name: t.provider, BaseURL: r.cfg.Endpoints[t.provider], Key: key, Transport: r.transport(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open provider %s: %w", t.provider, err)
 	}
-	r.models[t.provider] = m
+	r.opened[t.provider] = opened{m, key}
+	if again {
+		// What failed with the other key says nothing about this one.
+		maps.DeleteFunc(r.circuits, func(id string, _ *breaker) bool { return strings.HasPrefix(id, t.provider+"/") })
+		r.cfg.Log.Info().Str("provider", t.provider).Msg("the key of a model provider has changed")
+	}
 	return m, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -123,7 +124,7 @@ func TestRouter_TellsWhatIsWrongWithAnID(t *testing.T) {
 
 func TestRouter_OpensAProviderOnceAndOnFirstUse(t *testing.T) {
 	t.Parallel()
-	var opened, keys atomic.Int32
+	var opened atomic.Int32
 	r := newRouter(t, llm.Config{
 		Providers: map[string]llm.Provider{"p": func(ep llm.Endpoint) (llm.Model, error) {
 			opened.Add(1)
@@ -134,7 +135,7 @@ func TestRouter_OpensAProviderOnceAndOnFirstUse(t *testing.T) {
 				yield(llm.Chunk{Done: true}, nil)
 			}), nil
 		}},
-		Key: func(string) (llm.Secret, error) { keys.Add(1); return "sk-1", nil },
+		Key: func(string) (llm.Secret, error) { return "sk-1", nil },
 	})
 	if opened.Load() != 0 {
 		t.Error("opened before the first call")
@@ -148,9 +149,84 @@ func TestRouter_OpensAProviderOnceAndOnFirstUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if opened.Load() != 1 || keys.Load() != 1 {
-		t.Errorf("opened %d times with %d looks at the key", opened.Load(), keys.Load())
+	if opened.Load() != 1 {
+		t.Errorf("opened %d times", opened.Load())
 	}
+}
+
+func TestRouter_OpensAProviderAnewWhenItsKeyChanged(t *testing.T) {
+	t.Parallel()
+	key, others := llm.Secret("old"), 0
+	provider := func(ep llm.Endpoint) (llm.Model, error) {
+		if ep.Name == "q" {
+			others++
+		}
+		return modelFunc(func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+			_ = yield(llm.Chunk{Text: "key " + string(ep.Key)}, nil) && yield(llm.Chunk{Done: true}, nil)
+		}), nil
+	}
+	r := newRouter(t, llm.Config{
+		Providers: map[string]llm.Provider{"p": provider, "q": provider},
+		Key: func(name string) (llm.Secret, error) {
+			if name == "q" {
+				return "of q", nil
+			}
+			return key, nil
+		},
+	})
+	ask := func(model, want string) {
+		t.Helper()
+		if got, err := heard(r.Stream(t.Context(), model, llm.Request{})); err != nil || got[0] != "key "+want {
+			t.Errorf("%s was asked with %q, want %q; error %v", model, got, want, err)
+		}
+	}
+	// A call that runs keeps what it began with.
+	next, stop := iter.Pull2(r.Stream(t.Context(), "p/m", llm.Request{}))
+	defer stop()
+	if c, err, ok := next(); !ok || err != nil || c.Text != "key old" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	ask("q/m", "of q")
+	key = "new"
+	ask("p/m", "new")
+	ask("q/m", "of q")
+	if c, err, ok := next(); !ok || err != nil || !c.Done {
+		t.Errorf("the running call ended with %+v, %v", c, err)
+	}
+	key = ""
+	ask("p/other", "")
+	if others != 1 {
+		t.Errorf("another provider was opened %d times", others)
+	}
+}
+
+func TestRouter_AnotherKeyClosesTheCircuit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		key := llm.Secret("broken")
+		r := newRouter(t, llm.Config{
+			Providers: map[string]llm.Provider{"p": func(ep llm.Endpoint) (llm.Model, error) {
+				return modelFunc(func(_ context.Context, _ llm.Request, yield func(llm.Chunk, error) bool) {
+					if ep.Key == "broken" {
+						yield(llm.Chunk{}, &llm.CallError{Reason: llm.Overloaded})
+						return
+					}
+					yield(llm.Chunk{Done: true}, nil)
+				}), nil
+			}},
+			Key: func(string) (llm.Secret, error) { return key, nil },
+		})
+		persistent := llm.Request{}
+		persistent.Settings.MaxRetries = 20
+		_, err := heard(r.Stream(t.Context(), "p/m", persistent))
+		if err == nil || !strings.Contains(err.Error(), "left alone") {
+			t.Fatalf("the circuit is not open: %v", err)
+		}
+		key = "right"
+		if _, err := heard(r.Stream(t.Context(), "p/m", llm.Request{})); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestRouter_TriesAgainToOpenAProvider(t *testing.T) {

@@ -75,12 +75,12 @@ func (s *Store) Create(name, value string) (normal string, err error) {
 	})
 }
 
-// Update replaces the value of a secret, which must exist, and tells whether the
-// formation's files use it: what they configured at the start took the value
-// that held then.
-func (s *Store) Update(name, value string) (normal string, used bool, err error) {
+// Update replaces the value of a secret, which must exist, and tells whether
+// something that the formation's files configured at the start keeps the value
+// that held then, because Config.Live does not know it.
+func (s *Store) Update(name, value string) (normal string, kept bool, err error) {
 	normal = secretfile.Normalize(name)
-	return normal, s.used[normal] != nil, s.change(func(v *view) error {
+	return normal, s.fixed[normal], s.change(func(v *view) error {
 		if _, ok := v.values[normal]; !ok {
 			return notFound(normal)
 		}

@@ -44,6 +44,9 @@ type Config struct {
 	// Env looks up a variable that the operator allows to ${{ env.NAME }}; nil
 	// allows none.
 	Env func(name string) (string, bool)
+	// Live tells that whoever uses a placeholder resolves it at each use; nil is
+	// never. The others keep the value that held when the formation was loaded.
+	Live func(manifest.Ref) bool
 	// Known is told every value that is read or set, so that no log shows it;
 	// nil tells nobody.
 	Known func(values ...string)
@@ -53,8 +56,9 @@ type Config struct {
 // changed by what an administrator did through the API (see changes.go). It is
 // safe for concurrent use.
 type Store struct {
-	cfg  Config
-	used map[string][]string // the places that use a name, as the author wrote them
+	cfg   Config
+	used  map[string][]string // the places that use a name, as the author wrote them
+	fixed map[string]bool     // names that something keeps the value of
 
 	current atomic.Pointer[view]
 	mu      sync.Mutex // held by who makes a new view
@@ -72,11 +76,17 @@ func Open(cfg Config, refs []manifest.Ref) (*Store, error) {
 	if cfg.Known == nil {
 		cfg.Known = func(...string) {}
 	}
-	s := &Store{cfg: cfg, used: make(map[string][]string)}
+	if cfg.Live == nil {
+		cfg.Live = func(manifest.Ref) bool { return false }
+	}
+	s := &Store{cfg: cfg, used: make(map[string][]string), fixed: make(map[string]bool)}
 	for _, r := range refs {
 		if r.Kind == manifest.KindSecret {
 			name := secretfile.Normalize(r.Name)
 			s.used[name] = append(s.used[name], fmt.Sprintf("%s:%d:%d", r.File, r.Line, r.Col))
+			if !cfg.Live(r) {
+				s.fixed[name] = true
+			}
 		}
 	}
 	file, err := readFile(cfg)
