@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/agentformation/service/pkg/filelock"
 )
 
 // A failed start is not tried again at once, but after a pause that doubles:
@@ -99,7 +99,7 @@ func (s *starter) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StartTimeout)
 	defer cancel()
-	unlock, err := Lock(ctx, filepath.Join(s.cfg.Dir, startLock))
+	unlock, err := filelock.Take(ctx, filepath.Join(s.cfg.Dir, startLock), 0o600, nil)
 	if err != nil {
 		return fmt.Errorf("wait for another start of the embedding process: %w", err)
 	}
@@ -193,35 +193,6 @@ func KeeperGone() <-chan struct{} {
 		_, _ = io.Copy(io.Discard, life)
 	}()
 	return gone
-}
-
-// lockEvery is how often a lock that another process holds is tried again.
-const lockEvery = 50 * time.Millisecond
-
-// Lock takes the lock file at path, and waits while another process has it.
-func Lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	tick := time.NewTicker(lockEvery)
-	defer tick.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // Ready tells whoever started this process, with ReadyFlag, that it listens, or

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agentformation/service/pkg/fault"
 )
 
@@ -275,34 +273,4 @@ func cacheFault(ref Ref, err error) error {
 		return fault.Wrap(fault.Unavailable, NameNoSpace, fmt.Sprintf("embedding model %s: no space is left in the model cache", ref), err)
 	}
 	return fault.Wrap(fault.Unavailable, NameNoSpace, fmt.Sprintf("embedding model %s: the model cache can't be used: %v", ref, err), err)
-}
-
-// lockEvery is how often a lock that another process holds is tried again.
-const lockEvery = 200 * time.Millisecond
-
-// lock takes the lock file for this process, and waits while another has it.
-func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644) //nolint:gosec // as above
-	if err != nil {
-		return nil, err
-	}
-	tick := time.NewTicker(lockEvery)
-	defer tick.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			_ = f.Close()
-			return nil, err
-		}
-		waiting()
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, context.Cause(ctx)
-		}
-	}
 }

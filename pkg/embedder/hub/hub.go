@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/filelock"
 )
 
 // DefaultEndpoint is the hub that is asked when none is configured.
@@ -181,7 +182,7 @@ func (h *Hub) Fetch(ctx context.Context, ref Ref, progress func(Step)) (Snapshot
 	if err := os.MkdirAll(filepath.Join(dir, "blobs"), 0o755); err != nil { //nolint:gosec // formations of other users read the cache
 		return Snapshot{}, cacheFault(ref, err)
 	}
-	unlock, err := lock(ctx, filepath.Join(dir, ".lock"), func() { progress(Step{Waiting: true}) })
+	unlock, err := filelock.Take(ctx, filepath.Join(dir, ".lock"), 0o644, func() { progress(Step{Waiting: true}) })
 	if err != nil {
 		return Snapshot{}, cacheFault(ref, err)
 	}

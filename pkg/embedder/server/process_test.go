@@ -18,6 +18,7 @@ import (
 	"github.com/agentformation/service/pkg/embedder/ort"
 	"github.com/agentformation/service/pkg/embedder/server"
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/filelock"
 )
 
 func TestEmbed_FetchesLoadsAndGivesThePlainVectors(t *testing.T) {
@@ -242,7 +243,7 @@ func TestKeeper_ItsEndIsThatOfTheProcess(t *testing.T) {
 		_ = k.Wait()
 		// An orphan is reaped by whoever runs first here, at some time; that it
 		// no longer holds the lock is what the next keeper needs.
-		unlock, err := embedder.Lock(t.Context(), filepath.Join(r.dir, embedder.ServeLock))
+		unlock, err := filelock.Take(t.Context(), filepath.Join(r.dir, embedder.ServeLock), 0o600, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/agentformation/service/pkg/embedder/hub"
 	"github.com/agentformation/service/pkg/embedder/model"
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/filelock"
 )
 
 // Config is what Run needs. Dir, Hub and Engine must be set.
@@ -84,7 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	lockCtx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	unlock, err := embedder.Lock(lockCtx, filepath.Join(cfg.Dir, embedder.ServeLock))
+	unlock, err := filelock.Take(lockCtx, filepath.Join(cfg.Dir, embedder.ServeLock), 0o600, nil)
 	if err != nil {
 		err = fmt.Errorf("another embedding process serves %s: %w", cfg.Dir, err)
 		cfg.Ready(err)
