@@ -28,6 +28,7 @@ type journal struct {
 	earlier map[string]string
 	mu      sync.Mutex
 	saved   []string
+	kept    map[string]string // what was saved
 }
 
 func (j *journal) Done(step string) ([]byte, bool) {
@@ -35,10 +36,14 @@ func (j *journal) Done(step string) ([]byte, bool) {
 	return []byte(payload), ok
 }
 
-func (j *journal) Save(_ context.Context, step string, _ []byte) error {
+func (j *journal) Save(_ context.Context, step string, payload []byte) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.saved = append(j.saved, step)
+	if j.kept == nil {
+		j.kept = map[string]string{}
+	}
+	j.kept[step] = string(payload)
 	return nil
 }
 
@@ -137,6 +142,28 @@ func TestRun_ResumedRunRepeatsNoFinishedStep(t *testing.T) {
 	}
 	if answer.Content != "Hm.\n\nIt is 42." || events[0] != "Hm." {
 		t.Errorf("answer = %q, events = %q", answer.Content, events)
+	}
+}
+
+// A provider wants its mark back with the call, also from another process.
+func TestRun_AResumedRunSendsTheSealOfItsCallsBack(t *testing.T) {
+	t.Parallel()
+	sealed := call("1", "look", "{}")
+	sealed.Seal = "c2VhbA=="
+	look := &tool{spec: chat.ToolSpec{Name: "look"}, do: cutOff}
+	first := &journal{}
+	tools := func(c *agent.Config) { c.Tools = []agent.Tool{look} }
+	if _, _, err := run(t, newAgent(llmtest.NewScript(t, llmtest.Step{Calls: []chat.ToolCall{sealed}}), tools), first); err == nil {
+		t.Fatal("the run was not cut")
+	}
+	script := llmtest.NewScript(t, llmtest.Step{Last: "42", Text: "It is 42."})
+	again := &journal{earlier: map[string]string{"model/0": first.kept["model/0"], "tool/1/0": `{"CallID":"1","Content":"42"}`}}
+	if _, _, err := run(t, newAgent(script, tools), again); err != nil {
+		t.Fatal(err)
+	}
+	messages := script.Asked()[0].Messages
+	if diff := cmp.Diff([]chat.ToolCall{sealed}, messages[len(messages)-2].Calls); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -35,12 +35,13 @@ type storedCall struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Args string `json:"args"`
+	Seal string `json:"seal,omitempty"`
 }
 
 func (m modelReply) encode() ([]byte, error) {
 	s := storedReply{Text: m.Text, Usage: m.Usage, Model: m.Model}
 	for _, c := range m.Calls {
-		s.Calls = append(s.Calls, storedCall{ID: c.ID, Name: c.Name, Args: string(c.Args)})
+		s.Calls = append(s.Calls, storedCall{ID: c.ID, Name: c.Name, Args: string(c.Args), Seal: c.Seal})
 	}
 	return json.Marshal(s)
 }
@@ -52,7 +53,7 @@ func decodeReply(payload []byte) (modelReply, error) {
 	}
 	m := modelReply{Text: s.Text, Usage: s.Usage, Model: s.Model}
 	for _, c := range s.Calls {
-		m.Calls = append(m.Calls, chat.ToolCall{ID: c.ID, Name: c.Name, Args: json.RawMessage(c.Args)})
+		m.Calls = append(m.Calls, chat.ToolCall{ID: c.ID, Name: c.Name, Args: json.RawMessage(c.Args), Seal: c.Seal})
 	}
 	return m, nil
 }
