@@ -140,7 +140,7 @@ func (s *Service) CancelUpdate(ctx context.Context, id string) (port int, status
 	if err != nil {
 		return 0, "", err
 	}
-	cause := fault.Errorf(fault.Conflict, "DeployConflict", "The update of formation '%s' was cancelled; its version is the one from before", id)
+	cause := fault.New(fault.Conflict, "DeployConflict", "The update was cancelled; the version from before goes on")
 	c := f.cancelChange(cause)
 	if c == nil {
 		return 0, "", f.errNothingToCancel()
