@@ -18,8 +18,8 @@ import (
 func withTool(t *testing.T, bin, does string) (begin func()) {
 	t.Helper()
 	flag := filepath.Join(t.TempDir(), "go")
-	// The first stage of a launch is not inside its limits yet.
-	script := "[ -n \"$SVC_CONFINE\" ] || ( while [ ! -e " + flag + " ]; do sleep 0.05; done; rm -f " + flag + "; " + does + " ) >/dev/null 2>&1 3<&- 4<&- 5<&- &\n" +
+	// A launch is inside its limits from its first instruction on, so the tool is.
+	script := "( while [ ! -e " + flag + " ]; do sleep 0.05; done; rm -f " + flag + "; " + does + " ) >/dev/null 2>&1 3<&- 4<&- 5<&- &\n" +
 		"exec " + suite.Program("formation-runtime") + ` "$@"`
 	replace(t, bin, func(path string) error { return writeScript(path, script) })
 	return func() {
@@ -39,7 +39,7 @@ func TestLimits_AFormationThatAllocatesWithoutEndDiesAloneAndSaysSo(t *testing.T
 	flag := filepath.Join(t.TempDir(), "go")
 	real := suite.Program("formation-runtime")
 	replace(t, bin, func(path string) error {
-		return writeScript(path, "[ -n \"$SVC_CONFINE\" ] || [ ! -e "+flag+" ] || exec tail /dev/zero\nexec "+real+` "$@"`)
+		return writeScript(path, "[ ! -e "+flag+" ] || exec tail /dev/zero\nexec "+real+` "$@"`)
 	})
 	f := s.Deploy("greedy", suite.Pair(t, "greedy", model.URL()))
 	modest := other.PID()
