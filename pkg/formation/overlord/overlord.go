@@ -63,14 +63,20 @@ type Input struct {
 	// UserID and RequestID are whom the model calls are booked on.
 	UserID    string
 	RequestID string
+	SessionID string
+	// Pending is the question that the session's last turn ended with; nil when
+	// there was none.
+	Pending *chat.Question
 }
 
-// Handle answers a message. Progress and text go to sink as they come.
+// Handle answers a message, step by step (reference runtime.md 16). Progress
+// and text go to sink as they come.
 func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.Answer, error) {
 	spoken, err := o.hear(ctx, &in, sink)
 	if err != nil {
 		return chat.Answer{}, err
 	}
+	// A pending question of the session takes the message here.
 	if err := sink(chat.Event{Type: chat.Planning, Content: "Choosing how to handle the request"}); err != nil {
 		return chat.Answer{}, err
 	}
@@ -78,21 +84,26 @@ func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.A
 	if err != nil {
 		return chat.Answer{}, err
 	}
-	a := o.agents[decision.Agent]
-	if a == nil { // the agent of a journalled decision may be gone with an update
-		return chat.Answer{}, unknownAgent(decision.Agent)
-	}
-	if err := sink(chat.Event{Type: chat.Progress, Stage: chat.StageAgentProcessing, Content: "Agent " + decision.Agent + " is working"}); err != nil {
-		return chat.Answer{}, err
-	}
-	answer, err := a.Run(ctx, agent.Task{
-		Message: in.Message, Files: in.Files, History: in.History, Deltas: in.Deltas, Journal: in.Journal, User: in.UserID, Request: in.RequestID,
-	}, sink)
+	answer, err := o.runAgent(ctx, in, decision, sink)
 	if err != nil {
 		return chat.Answer{}, err
 	}
 	answer.Heard, answer.Usage = spoken.Text, answer.Usage.Add(spoken.Usage)
 	return o.format(answer)
+}
+
+// runAgent has the chosen agent answer.
+func (o *Overlord) runAgent(ctx context.Context, in Input, d Decision, sink chat.Sink) (chat.Answer, error) {
+	a := o.agents[d.Agent]
+	if a == nil { // the agent of a journalled decision may be gone with an update
+		return chat.Answer{}, unknownAgent(d.Agent)
+	}
+	if err := sink(chat.Event{Type: chat.Progress, Stage: chat.StageAgentProcessing, Content: "Agent " + d.Agent + " is working"}); err != nil {
+		return chat.Answer{}, err
+	}
+	return a.Run(ctx, agent.Task{
+		Message: in.Message, Files: in.Files, History: in.History, Deltas: in.Deltas, Journal: in.Journal, User: in.UserID, Request: in.RequestID,
+	}, sink)
 }
 
 func unknownAgent(id string) error {
