@@ -10,7 +10,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"iter"
 	"strings"
 	"time"
@@ -33,7 +32,7 @@ type Models interface {
 // that the outcome is unknown.
 type Tool interface {
 	Spec() chat.ToolSpec
-	Call(ctx context.Context, args json.RawMessage) (chat.ToolResult, error)
+	Call(ctx context.Context, in chat.Invocation) (chat.ToolResult, error)
 }
 
 // Journal keeps finished steps of a turn.
@@ -64,10 +63,12 @@ type Config struct {
 	Formation *manifest.Formation
 	Models    Models
 	Speech    Listener // nil: no recording is turned into text
-	Tools     []Tool
-	Limits    Limits
-	Now       func() time.Time
-	Log       zerolog.Logger
+	// Tools gives what the agent may call in a run, asked at its beginning; who
+	// says for whom. nil: no tools.
+	Tools  func(ctx context.Context, who chat.Invocation) ([]Tool, error)
+	Limits Limits
+	Now    func() time.Time
+	Log    zerolog.Logger
 }
 
 // Agent answers tasks. It is safe for concurrent use.
@@ -76,20 +77,13 @@ type Agent struct {
 	use      manifest.ModelUse
 	settings llm.Settings
 	system   string // the part of the system prompt that never changes
-	tools    map[string]Tool
-	specs    []chat.ToolSpec
 }
 
 // New prepares an agent; it connects to nothing.
 func New(cfg Config) *Agent {
-	a := &Agent{cfg: cfg, use: cfg.Agent.Use(cfg.Formation), tools: make(map[string]Tool, len(cfg.Tools))}
+	a := &Agent{cfg: cfg, use: cfg.Agent.Use(cfg.Formation)}
 	a.settings = CallSettings(a.use.Settings)
 	a.system = systemPrompt(cfg.Agent, cfg.Formation.Soul, cfg.Formation.Overlord.Response.Format)
-	for _, t := range cfg.Tools {
-		spec := t.Spec()
-		a.tools[spec.Name] = t
-		a.specs = append(a.specs, spec)
-	}
 	return a
 }
 
@@ -115,6 +109,7 @@ type Task struct {
 	Journal Journal // never nil
 	// User and Request are whom the model calls are booked on.
 	User    string
+	Session string
 	Request string
 }
 
@@ -128,6 +123,9 @@ func (a *Agent) Run(ctx context.Context, task Task, sink chat.Sink) (chat.Answer
 		defer cancel()
 	}
 	r := &run{agent: a, task: task, sink: sink, messages: a.messages(task)}
+	if err := r.equip(ctx); err != nil {
+		return chat.Answer{}, ended(ctx, err)
+	}
 	if err := r.attach(ctx); err != nil {
 		return chat.Answer{}, ended(ctx, err)
 	}
@@ -175,6 +173,8 @@ type run struct {
 	task     Task
 	sink     chat.Sink
 	messages []chat.Message
+	tools    map[string]Tool
+	specs    []chat.ToolSpec
 	texts    []string // of the model steps so far, the answer in parts
 	usage    chat.Usage
 	model    string

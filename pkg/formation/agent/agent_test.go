@@ -55,12 +55,19 @@ type tool struct {
 
 func (t *tool) Spec() chat.ToolSpec { return t.spec }
 
-func (t *tool) Call(_ context.Context, args json.RawMessage) (chat.ToolResult, error) {
+func (t *tool) Call(_ context.Context, in chat.Invocation) (chat.ToolResult, error) {
 	t.calls.Add(1)
 	if t.do == nil {
-		return chat.ToolResult{Content: "result of " + string(args)}, nil
+		return chat.ToolResult{Content: "result of " + string(in.Args)}, nil
 	}
-	return t.do(args)
+	return t.do(in.Args)
+}
+
+// with gives an agent its tools.
+func with(tools ...agent.Tool) func(*agent.Config) {
+	return func(c *agent.Config) {
+		c.Tools = func(context.Context, chat.Invocation) ([]agent.Tool, error) { return tools, nil }
+	}
 }
 
 func newAgent(script *llmtest.Script, change func(*agent.Config)) *agent.Agent {
@@ -109,7 +116,7 @@ func TestRun_AnswersWithTheTextAndUsageOfAllSteps(t *testing.T) {
 	)
 	look := &tool{spec: chat.ToolSpec{Name: "look"}}
 	j := &journal{}
-	answer, events, err := run(t, newAgent(script, func(c *agent.Config) { c.Tools = []agent.Tool{look} }), j)
+	answer, events, err := run(t, newAgent(script, with(look)), j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +140,7 @@ func TestRun_ResumedRunRepeatsNoFinishedStep(t *testing.T) {
 		"tool/1/0/started": "{}",
 		"tool/1/0":         `{"CallID":"1","Content":"42"}`,
 	}}
-	answer, events, err := run(t, newAgent(script, func(c *agent.Config) { c.Tools = []agent.Tool{look} }), j)
+	answer, events, err := run(t, newAgent(script, with(look)), j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +159,7 @@ func TestRun_AResumedRunSendsTheSealOfItsCallsBack(t *testing.T) {
 	sealed.Seal = "c2VhbA=="
 	look := &tool{spec: chat.ToolSpec{Name: "look"}, do: cutOff}
 	first := &journal{}
-	tools := func(c *agent.Config) { c.Tools = []agent.Tool{look} }
+	tools := with(look)
 	if _, _, err := run(t, newAgent(llmtest.NewScript(t, llmtest.Step{Calls: []chat.ToolCall{sealed}}), tools), first); err == nil {
 		t.Fatal("the run was not cut")
 	}
@@ -188,7 +195,7 @@ func TestRun_ACutCallIsRepeatedOnlyWhenThatIsSafe(t *testing.T) {
 				"model/0":          `{"calls":[{"id":"1","name":"pay","args":"{}"}]}`,
 				"tool/1/0/started": "{}",
 			}}
-			_, _, err := run(t, newAgent(llmtest.NewScript(t, steps...), func(c *agent.Config) { c.Tools = []agent.Tool{pay} }), j)
+			_, _, err := run(t, newAgent(llmtest.NewScript(t, steps...), with(pay)), j)
 			if tc.code != "" {
 				if fault.NameOf(err) != tc.code || pay.calls.Load() != 0 {
 					t.Fatalf("err = %v, calls = %d", err, pay.calls.Load())
@@ -210,7 +217,7 @@ func TestRun_MistakesOfTheModelAreShownToIt(t *testing.T) {
 		llmtest.Step{Last: "not valid JSON", Text: "sorry"},
 	)
 	look := &tool{spec: chat.ToolSpec{Name: "look"}}
-	answer, _, err := run(t, newAgent(script, func(c *agent.Config) { c.Tools = []agent.Tool{look} }), &journal{})
+	answer, _, err := run(t, newAgent(script, with(look)), &journal{})
 	if err != nil || answer.Content != "sorry" || look.calls.Load() != 0 {
 		t.Fatalf("answer = %+v, err = %v, calls = %d", answer, err, look.calls.Load())
 	}
@@ -237,7 +244,8 @@ func TestRun_LimitsEndARunThatDoesNotEnd(t *testing.T) {
 				steps[i] = again
 			}
 			a := newAgent(llmtest.NewScript(t, steps...), func(c *agent.Config) {
-				c.Limits, c.Tools = tc.limits, []agent.Tool{&tool{spec: chat.ToolSpec{Name: "look"}, do: tc.do}}
+				c.Limits = tc.limits
+				with(&tool{spec: chat.ToolSpec{Name: "look"}, do: tc.do})(c)
 			})
 			if _, _, err := run(t, a, &journal{}); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("err = %v, want %q", err, tc.want)
@@ -265,7 +273,7 @@ func TestRun_LongToolOutputIsCutForTheModel(t *testing.T) {
 	}}
 	limits := agent.DefaultLimits()
 	limits.ToolOutput = 10
-	if _, _, err := run(t, newAgent(script, func(c *agent.Config) { c.Limits, c.Tools = limits, []agent.Tool{big} }), &journal{}); err != nil {
+	if _, _, err := run(t, newAgent(script, func(c *agent.Config) { c.Limits = limits; with(big)(c) }), &journal{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -119,7 +119,7 @@ func (r *run) ask(ctx context.Context) (modelReply, error) {
 		Account: r.account(),
 	}
 	if r.step < r.agent.cfg.Limits.ToolIterations {
-		req.Tools = r.agent.specs
+		req.Tools = r.specs
 	}
 	if r.agent.use.ID == "" {
 		return modelReply{}, fault.Errorf(fault.Failed, "", "agent %s has no text model: set llm.models in the manifest", r.agent.cfg.Agent.ID)

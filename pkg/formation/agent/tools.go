@@ -13,6 +13,31 @@ import (
 	"github.com/agentformation/service/pkg/formation/chat"
 )
 
+// equip asks for the tools of this run.
+func (r *run) equip(ctx context.Context) error {
+	if r.agent.cfg.Tools == nil {
+		return nil
+	}
+	tools, err := r.agent.cfg.Tools(ctx, r.who())
+	if err != nil {
+		return fmt.Errorf("tools of agent %s: %w", r.agent.cfg.Agent.ID, err)
+	}
+	r.tools = make(map[string]Tool, len(tools))
+	for _, t := range tools {
+		spec := t.Spec()
+		if r.tools[spec.Name] == nil {
+			r.specs = append(r.specs, spec)
+		}
+		r.tools[spec.Name] = t
+	}
+	return nil
+}
+
+// who is the part of an invocation that all calls of the run share.
+func (r *run) who() chat.Invocation {
+	return chat.Invocation{Agent: r.agent.cfg.Agent.ID, User: r.task.User, Session: r.task.Session, Request: r.task.Request}
+}
+
 // toolStep runs the calls of one model step, several at once, and adds their
 // results to the conversation in the order the model asked.
 func (r *run) toolStep(ctx context.Context, calls []chat.ToolCall) error {
@@ -64,7 +89,7 @@ func (r *run) call(ctx context.Context, step string, c chat.ToolCall) (chat.Tool
 	}
 	res, known := r.refuse(c)
 	if !known {
-		tool := r.agent.tools[c.Name]
+		tool := r.tools[c.Name]
 		spec := tool.Spec()
 		if _, started := journal.Done(step + "/started"); started && !spec.ReadOnly && !spec.Idempotent {
 			return chat.ToolResult{}, fault.Errorf(fault.Failed, "UNKNOWN_OUTCOME",
@@ -73,8 +98,10 @@ func (r *run) call(ctx context.Context, step string, c chat.ToolCall) (chat.Tool
 		if err := journal.Save(ctx, step+"/started", []byte("{}")); err != nil {
 			return chat.ToolResult{}, fmt.Errorf("journal tool call: %w", err)
 		}
+		in := r.who()
+		in.CallID, in.Args = c.ID, c.Args
 		var err error
-		if res, err = tool.Call(ctx, c.Args); err != nil {
+		if res, err = tool.Call(ctx, in); err != nil {
 			return chat.ToolResult{}, fmt.Errorf("call tool %s: %w", c.Name, err)
 		}
 	}
@@ -94,7 +121,7 @@ func (r *run) call(ctx context.Context, step string, c chat.ToolCall) (chat.Tool
 
 // refuse answers calls that can't be made, for the model to mend.
 func (r *run) refuse(c chat.ToolCall) (chat.ToolResult, bool) {
-	if _, ok := r.agent.tools[c.Name]; !ok {
+	if _, ok := r.tools[c.Name]; !ok {
 		return chat.ToolResult{IsError: true, Content: fmt.Sprintf("There is no tool named %q.", c.Name)}, true
 	}
 	if len(c.Args) > 0 && !json.Valid(c.Args) {

@@ -22,8 +22,11 @@ type Config struct {
 	Formation *manifest.Formation
 	Models    agent.Models
 	Speech    agent.Listener // nil: no recording is turned into text
-	Now       func() time.Time
-	Log       zerolog.Logger
+	// Tools gives what an agent may call beside what comes from here; who says
+	// which agent, and for whom. nil: nothing.
+	Tools func(ctx context.Context, who chat.Invocation) ([]agent.Tool, error)
+	Now   func() time.Time
+	Log   zerolog.Logger
 }
 
 // Overlord handles messages. It is safe for concurrent use.
@@ -39,7 +42,8 @@ func New(cfg Config) *Overlord {
 	for i := range cfg.Formation.Agents {
 		a := &cfg.Formation.Agents[i]
 		o.agents[a.ID] = agent.New(agent.Config{
-			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Speech: cfg.Speech, Limits: agent.DefaultLimits(), Now: cfg.Now, Log: cfg.Log,
+			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Speech: cfg.Speech, Tools: cfg.Tools,
+			Limits: agent.DefaultLimits(), Now: cfg.Now, Log: cfg.Log,
 		})
 	}
 	return o
@@ -102,7 +106,8 @@ func (o *Overlord) runAgent(ctx context.Context, in Input, d Decision, sink chat
 		return chat.Answer{}, err
 	}
 	return a.Run(ctx, agent.Task{
-		Message: in.Message, Files: in.Files, History: in.History, Deltas: in.Deltas, Journal: in.Journal, User: in.UserID, Request: in.RequestID,
+		Message: in.Message, Files: in.Files, History: in.History, Deltas: in.Deltas, Journal: in.Journal,
+		User: in.UserID, Session: in.SessionID, Request: in.RequestID,
 	}, sink)
 }
 

@@ -350,7 +350,8 @@ func (s *Service) answer(t *live) (chat.Answer, error) {
 	defer release()
 	ctx, in := t.ctx, overlord.Input{
 		Message: t.rec.Message, AgentID: t.rec.AgentID, Journal: &journal{service: s, turn: t},
-		Deltas: t.stream != nil && s.cfg.Response.Deltas(), UserID: t.rec.UserID, RequestID: t.rec.ID,
+		Deltas: t.stream != nil && s.cfg.Response.Deltas(), UserID: t.rec.UserID,
+		SessionID: t.rec.SessionID, RequestID: t.rec.ID,
 	}
 	if err := s.readFiles(t); err != nil {
 		return chat.Answer{}, err
