@@ -8,7 +8,7 @@ import (
 
 	"github.com/agentformation/service/pkg/embedder"
 	"github.com/agentformation/service/pkg/embedder/embedtest"
-	"github.com/agentformation/service/pkg/embedder/ort"
+	"github.com/agentformation/service/pkg/embedder/hub"
 )
 
 // beMain makes the test program the command itself.
@@ -29,13 +29,13 @@ func TestEmbed_TheCommandServesWhoStartsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	hub := embedtest.NewHub(t)
+	models := embedtest.NewHub(t)
 	bert := embedtest.NewBert(embedtest.Tiny, 1)
-	hub.Add("acme/tiny", embedtest.Files(bert))
+	models.Add("acme/tiny", embedtest.Files(bert))
 	for engine, library := range map[string]string{"onnxruntime": embedtest.Library(t), "go": ""} {
 		client, err := embedder.New(embedder.Config{
 			Dir: filepath.Join(dir, engine), Command: []string{os.Args[0], "embed", "--idle", "100ms", "--engine", engine},
-			Env: []string{beMain + "=1", "SVC_CACHE_DIR=" + dir, "HF_ENDPOINT=" + hub.URL, ort.LibraryEnv + "=" + library},
+			Env: []string{beMain + "=1", "SVC_CACHE_DIR=" + dir, "HF_ENDPOINT=" + models.URL, hub.LibraryEnv + "=" + library},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -52,7 +52,7 @@ var floors = []floor{
 	},
 	{
 		"pkg/embedder/embedtest",
-		[]string{"pkg/embedder/hub", "pkg/embedder/model", "pkg/embedder/ort"},
+		[]string{"pkg/embedder/hub", "pkg/embedder/model"},
 		"made models and a fake hub; no other room names it, so only tests can import it",
 	},
 
@@ -122,6 +122,11 @@ var floors = []floor{
 		"pkg/formation/llm/budget",
 		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm", "pkg/formation/store"},
 		"the router's meter keeps its book in the store and takes its limits from the files",
+	},
+	{
+		"pkg/formation/llm/probe",
+		[]string{"pkg/formation/llm", "pkg/formation/store"},
+		"asks through the router and keeps the answers in the store",
 	},
 	{
 		"pkg/formation/llm/provider",

@@ -116,7 +116,13 @@ func linkedSum(res *http.Response) string {
 	return strings.Trim(strings.TrimPrefix(tag, "W/"), `"`)
 }
 
+// isModel tells a model from the library.
+func (f *fetch) isModel() bool { return f.ref != Ref{} }
+
 func (f *fetch) address(one file) *url.URL {
+	if one.at != nil {
+		return one.at
+	}
 	return f.hub.endpoint.JoinPath(append([]string{f.ref.Owner, f.ref.Name, "resolve", f.commit}, strings.Split(one.name, "/")...)...)
 }
 
@@ -137,7 +143,7 @@ func (f *fetch) send(ctx context.Context, r request, read func(context.Context, 
 		return final(f.broken("ask for %s: %v", r.at.Redacted(), err))
 	}
 	req.Header.Set("User-Agent", "agentformation")
-	if f.hub.cfg.Token != "" {
+	if f.hub.cfg.Token != "" && f.isModel() {
 		req.Header.Set("Authorization", "Bearer "+f.hub.cfg.Token)
 	}
 	if r.ranges != "" {
@@ -171,7 +177,7 @@ func (f *fetch) follow(req *http.Request, via []*http.Request) error {
 	if req.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
 		return fmt.Errorf("redirected from https to %s", req.URL.Scheme)
 	}
-	if req.URL.Host != f.hub.endpoint.Host {
+	if req.URL.Host != f.host {
 		req.Header.Del("Authorization")
 	}
 	return nil
@@ -185,6 +191,8 @@ func (f *fetch) refusal(res *http.Response) error {
 		return nil
 	case res.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return errRange
+	case !f.isModel() && res.StatusCode < http.StatusInternalServerError && res.StatusCode != http.StatusTooManyRequests:
+		return final(fault.New(fault.NotFound, NameNotFound, fmt.Sprintf("%s: %s answered %s for %s", f.what, f.host, res.Status, res.Request.URL.Redacted())))
 	case code == "RevisionNotFound":
 		return final(fault.New(fault.NotFound, NameNotFound, fmt.Sprintf("embedding model %s: %s has no revision %q", f.ref, f.ref.ID(), f.ref.Revision)))
 	case code == "GatedRepo" || res.StatusCode == http.StatusForbidden,
@@ -193,26 +201,26 @@ func (f *fetch) refusal(res *http.Response) error {
 	case code == "RepoNotFound" || res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusNotFound:
 		return final(fault.New(fault.NotFound, NameNotFound, fmt.Sprintf("embedding model %s: there is no %s on %s, or it is private; check owner and name", f.ref, f.ref.ID(), f.hub.endpoint.Host)))
 	case res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 500:
-		return f.unreachableText(fmt.Sprintf("%s answered %s", f.hub.endpoint.Host, res.Status))
+		return f.unreachableText(fmt.Sprintf("%s answered %s", f.host, res.Status))
 	}
-	return final(f.broken("%s answered %s", f.hub.endpoint.Host, res.Status))
+	return final(f.broken("%s answered %s", f.host, res.Status))
 }
 
 func (f *fetch) broken(format string, args ...any) *fault.Error {
-	return fault.New(fault.BadGateway, NameBroken, fmt.Sprintf("embedding model %s: ", f.ref)+fmt.Sprintf(format, args...))
+	return fault.New(fault.BadGateway, NameBroken, f.what+": "+fmt.Sprintf(format, args...))
 }
 
 // unreachable is what a broken connection means; a stall is told as such.
 func (f *fetch) unreachable(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errStall) {
-		return f.unreachableText(fmt.Sprintf("%s sent nothing for %s", f.hub.endpoint.Host, f.hub.cfg.Stall))
+		return f.unreachableText(fmt.Sprintf("%s sent nothing for %s", f.host, f.hub.cfg.Stall))
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok { // its text has the whole address, with what a redirect signed
 		err = u.Err
 	}
-	return fault.Wrap(fault.Unavailable, NameUnreachable, fmt.Sprintf("embedding model %s: the model hub %s can't be reached: %v", f.ref, f.hub.endpoint.Host, err), err)
+	return fault.Wrap(fault.Unavailable, NameUnreachable, fmt.Sprintf("%s: %s can't be reached: %v", f.what, f.host, err), err)
 }
 
 func (f *fetch) unreachableText(text string) error {
-	return fault.New(fault.Unavailable, NameUnreachable, fmt.Sprintf("embedding model %s: %s", f.ref, text))
+	return fault.New(fault.Unavailable, NameUnreachable, f.what+": "+text)
 }

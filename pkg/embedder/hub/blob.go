@@ -49,7 +49,7 @@ func (f *fetch) retry(ctx context.Context, try func() (progress bool, err error)
 		if failed++; failed > f.hub.cfg.Retries || ctx.Err() != nil {
 			return err
 		}
-		f.hub.cfg.Log.Debug().Err(err).Int("attempt", failed).Stringer("model", f.ref).Msg("asking the model hub again")
+		f.hub.cfg.Log.Debug().Err(err).Int("attempt", failed).Str("fetch", f.what).Msg("asking again")
 		pause := time.NewTimer(f.hub.cfg.Backoff << (failed - 1))
 		select {
 		case <-pause.C:
@@ -70,21 +70,21 @@ func (f *fetch) blob(ctx context.Context, one file) error {
 	}
 	out, err := os.OpenFile(path+incomplete, os.O_CREATE|os.O_RDWR, 0o644) //nolint:gosec // formations of other users read the cache
 	if err != nil {
-		return cacheFault(f.ref, err)
+		return cacheFault(f.what, err)
 	}
 	defer out.Close()
 	before, again := f.step.Done, true
 	err = f.retry(ctx, func() (bool, error) {
 		p := &part{fetch: f, file: one, out: out, sum: newSum(one)}
 		if err := p.resume(); err != nil {
-			return false, final(cacheFault(f.ref, err))
+			return false, final(cacheFault(f.what, err))
 		}
 		f.step.Done = before + p.have
 		progress, err := p.pull(ctx)
 		if errors.Is(err, errWrongSum) || errors.Is(err, errRange) {
 			// What lay here was bad, or what came: begin anew, once.
 			if err := out.Truncate(0); err != nil {
-				return false, final(cacheFault(f.ref, err))
+				return false, final(cacheFault(f.what, err))
 			}
 			if !again {
 				return false, final(f.broken("what came for %s has not the hash that the hub names (%s)", one.name, one.hash))
@@ -98,10 +98,10 @@ func (f *fetch) blob(ctx context.Context, one file) error {
 		return err
 	}
 	if err := out.Sync(); err != nil {
-		return cacheFault(f.ref, err)
+		return cacheFault(f.what, err)
 	}
 	if err := os.Rename(path+incomplete, path); err != nil {
-		return cacheFault(f.ref, err)
+		return cacheFault(f.what, err)
 	}
 	return nil
 }
@@ -172,6 +172,9 @@ func (p *part) get(ctx context.Context) (progress bool, err error) {
 		if err := p.begin(res); err != nil {
 			return err
 		}
+		if p.step.Total == 0 && res.ContentLength > 0 {
+			p.step.Total = p.have + res.ContentLength
+		}
 		progress, err = p.read(ctx, res.Body)
 		return err
 	})
@@ -192,7 +195,7 @@ func (p *part) begin(res *http.Response) error {
 		return nil
 	}
 	if err := p.restart(); err != nil {
-		return final(cacheFault(p.ref, err))
+		return final(cacheFault(p.what, err))
 	}
 	return nil
 }
@@ -210,7 +213,7 @@ func (p *part) read(ctx context.Context, body io.Reader) (progress bool, err err
 				return false, final(p.broken("%s is longer than %d bytes", p.name, most))
 			}
 			if _, err := p.out.Write(buf[:n]); err != nil {
-				return false, final(cacheFault(p.ref, err))
+				return false, final(cacheFault(p.what, err))
 			}
 			p.sum.Write(buf[:n])
 			p.have += int64(n)
@@ -265,12 +268,12 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 }
 
 // cacheFault is an error of the disk.
-func cacheFault(ref Ref, err error) error {
+func cacheFault(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("fetch embedding model %s: %w", ref, err)
+		return fmt.Errorf("fetch %s: %w", what, err)
 	}
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
-		return fault.Wrap(fault.Unavailable, NameNoSpace, fmt.Sprintf("embedding model %s: no space is left in the model cache", ref), err)
+		return fault.Wrap(fault.Unavailable, NameNoSpace, what+": no space is left in the model cache", err)
 	}
-	return fault.Wrap(fault.Unavailable, NameNoSpace, fmt.Sprintf("embedding model %s: the model cache can't be used: %v", ref, err), err)
+	return fault.Wrap(fault.Unavailable, NameNoSpace, fmt.Sprintf("%s: the model cache can't be used: %v", what, err), err)
 }

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -35,11 +36,14 @@ const spare = 64 << 20
 // progressEvery is the least time between two reports of progress.
 const progressEvery = 100 * time.Millisecond
 
-// fetch is one download of a model, under the lock of its repository.
+// fetch is one download, of a model under the lock of its repository, or of the
+// ONNX Runtime.
 type fetch struct {
 	hub      *Hub
-	ref      Ref
-	dir      string
+	what     string // is fetched, for messages
+	host     string // of whom it is asked first
+	ref      Ref    // of a model; zero for the library
+	dir      string // holds the folder blobs
 	progress func(Step)
 
 	commit string
@@ -52,6 +56,7 @@ type file struct {
 	name string
 	size int64 // -1: the hub didn't say
 	hash string
+	at   *url.URL // nil: the hub's address for the name
 }
 
 func (f *fetch) run(ctx context.Context) error {
@@ -83,7 +88,7 @@ func (f *fetch) run(ctx context.Context) error {
 	}
 	f.tell(true)
 	if err := f.link(files); err != nil {
-		return cacheFault(f.ref, err)
+		return cacheFault(f.what, err)
 	}
 	return nil
 }
@@ -103,11 +108,11 @@ func (f *fetch) choose(all []file) ([]file, error) {
 		}
 	}
 	if model == "" {
-		return nil, f.unsuitable("it has no %s%s", strings.Join(onnxFiles, " or "), others(all))
+		return nil, f.unfit("it has no %s%s", strings.Join(onnxFiles, " or "), others(all))
 	}
 	for _, name := range []string{"tokenizer.json", "config.json"} {
 		if _, ok := byName[name]; !ok {
-			return nil, f.unsuitable("it has no %s", name)
+			return nil, f.unfit("it has no %s", name)
 		}
 	}
 	var files []file
@@ -118,10 +123,6 @@ func (f *fetch) choose(all []file) ([]file, error) {
 		}
 	}
 	return append(files, byName[model]), nil
-}
-
-func (f *fetch) unsuitable(format string, args ...any) error {
-	return fault.New(fault.Unprocessable, NameUnsuitable, fmt.Sprintf("embedding model %s can't be used: ", f.ref)+fmt.Sprintf(format, args...))
 }
 
 // others names the ONNX files that were not taken.
@@ -151,12 +152,12 @@ func (f *fetch) fits(files []file) error {
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(f.dir, &fs); err != nil {
-		return cacheFault(f.ref, err)
+		return cacheFault(f.what, err)
 	}
 	free := int64(fs.Bavail) * fs.Bsize
 	if have := f.present(files); f.step.Total-have+spare > free {
-		return fault.New(fault.Unavailable, NameNoSpace, fmt.Sprintf("embedding model %s needs %s more in %s, where %s are free",
-			f.ref, mebi(f.step.Total-have+spare), f.hub.cfg.Dir, mebi(free)))
+		return fault.New(fault.Unavailable, NameNoSpace, fmt.Sprintf("%s needs %s more in %s, where %s are free",
+			f.what, mebi(f.step.Total-have+spare), f.hub.cfg.Dir, mebi(free)))
 	}
 	return nil
 }
@@ -176,7 +177,7 @@ func (f *fetch) present(files []file) int64 {
 }
 
 func (f *fetch) tooLarge(what string, size, limit int64) error {
-	return fault.New(fault.TooLarge, NameTooLarge, fmt.Sprintf("embedding model %s: %s has %s, more than the limit of %s", f.ref, what, mebi(size), mebi(limit)))
+	return fault.New(fault.TooLarge, NameTooLarge, fmt.Sprintf("%s: %s has %s, more than the limit of %s", f.what, what, mebi(size), mebi(limit)))
 }
 
 func mebi(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

@@ -1,5 +1,5 @@
-// Package hub fetches embedding models from a model hub into a cache that all
-// processes of a host share.
+// Package hub fetches embedding models from a model hub, and the library that
+// runs them, into a cache that all processes of a host share.
 //
 // A fetched file has been checked against the hash that the hub names for it,
 // and appears under its name at once or not at all; a download that broke goes
@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -30,7 +31,10 @@ import (
 // DefaultEndpoint is the hub that is asked when none is configured.
 const DefaultEndpoint = "https://huggingface.co"
 
-// Names of the faults that Fetch returns.
+// dialTimeout limits one attempt to connect.
+const dialTimeout = 10 * time.Second
+
+// Names of the faults that Fetch and FetchLibrary return.
 const (
 	NameBadModel    = "INVALID_EMBEDDING_MODEL"     // Invalid: no such model id can be
 	NameNotFound    = "EMBEDDING_MODEL_NOT_FOUND"   // NotFound: the hub knows no such repository or revision
@@ -116,6 +120,8 @@ func New(cfg Config) (*Hub, error) {
 	if h.client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = cfg.Stall
+		// A host without a way out shall not keep people waiting.
+		transport.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 		transport.DisableCompression = true // sizes and ranges count the bytes of the file
 		h.client = &http.Client{Transport: transport}
 	}
@@ -180,17 +186,17 @@ func (h *Hub) Fetch(ctx context.Context, ref Ref, progress func(Step)) (Snapshot
 	}
 	dir := h.repo(ref)
 	if err := os.MkdirAll(filepath.Join(dir, "blobs"), 0o755); err != nil { //nolint:gosec // formations of other users read the cache
-		return Snapshot{}, cacheFault(ref, err)
+		return Snapshot{}, cacheFault(ref.what(), err)
 	}
 	unlock, err := filelock.Take(ctx, filepath.Join(dir, ".lock"), 0o644, func() { progress(Step{Waiting: true}) })
 	if err != nil {
-		return Snapshot{}, cacheFault(ref, err)
+		return Snapshot{}, cacheFault(ref.what(), err)
 	}
 	defer unlock()
 	if s, ok := h.Find(ref); ok { // somebody else was quicker
 		return s, nil
 	}
-	f := &fetch{hub: h, ref: ref, dir: dir, progress: progress}
+	f := &fetch{hub: h, what: ref.what(), host: h.endpoint.Host, ref: ref, dir: dir, progress: progress}
 	if err := f.run(ctx); err != nil {
 		if ctx.Err() != nil {
 			return Snapshot{}, fmt.Errorf("fetch embedding model %s: %w", ref, context.Cause(ctx))
@@ -199,7 +205,7 @@ func (h *Hub) Fetch(ctx context.Context, ref Ref, progress func(Step)) (Snapshot
 	}
 	s, err := h.cached(ref)
 	if err != nil {
-		return Snapshot{}, cacheFault(ref, err)
+		return Snapshot{}, cacheFault(ref.what(), err)
 	}
 	return s, nil
 }

@@ -25,6 +25,9 @@ func (r Ref) String() string {
 	return prefix + r.ID() + ":" + r.Revision
 }
 
+// what it is called in messages.
+func (r Ref) what() string { return "embedding model " + r.String() }
+
 const (
 	prefix       = "local/"
 	mainRevision = "main"

@@ -1,5 +1,5 @@
-// Package ort runs ONNX files with the ONNX Runtime, a shared library that is
-// looked for and loaded at run time and never linked.
+// Package ort runs ONNX files with the ONNX Runtime, a shared library that hub
+// finds; it is loaded at run time and never linked.
 //
 // Without the library nothing of it costs anything. Only the embedding process
 // imports it: a fault in the library ends that process alone.
@@ -9,48 +9,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"github.com/agentformation/service/pkg/embedder/model"
 )
-
-// LibraryEnv names the library in the environment.
-const LibraryEnv = "SVC_ONNXRUNTIME_LIB"
-
-// Find returns the path of the library: the setting when it is not "", the
-// environment, or the newest in the folder "onnxruntime" of one of the caches.
-// "" is none. A setting or variable that names no file is an error: who wrote it
-// wants to know.
-func Find(setting string, lookup func(string) (string, bool), caches ...string) (string, error) {
-	named := setting
-	if named == "" {
-		named, _ = lookup(LibraryEnv)
-	}
-	if named != "" {
-		if info, err := os.Stat(named); err != nil || info.IsDir() {
-			return "", fmt.Errorf("the ONNX Runtime library %s is not there", named)
-		}
-		return named, nil
-	}
-	for _, dir := range caches {
-		var found []string
-		for _, pattern := range []string{"libonnxruntime.so*", filepath.Join("*", "libonnxruntime.so*")} {
-			names, err := filepath.Glob(filepath.Join(dir, "onnxruntime", pattern))
-			if err != nil {
-				return "", fmt.Errorf("look for the ONNX Runtime in %s: %w", dir, err)
-			}
-			found = append(found, names...)
-		}
-		if len(found) > 0 {
-			return slices.Max(found), nil
-		}
-	}
-	return "", nil
-}
 
 // Engine opens files with the library.
 type Engine struct{ threads int }

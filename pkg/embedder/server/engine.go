@@ -5,6 +5,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/agentformation/service/pkg/embedder/hub"
 	"github.com/agentformation/service/pkg/embedder/model"
 	"github.com/agentformation/service/pkg/embedder/ort"
 	"github.com/agentformation/service/pkg/embedder/purego"
@@ -20,7 +21,7 @@ const (
 // EngineConfig says which engine to take.
 type EngineConfig struct {
 	Kind    string // one of the above, "" is EngineAuto
-	Library string // path of the ONNX Runtime, "" looks for it as ort.Find does
+	Library string // path of the ONNX Runtime, "" looks for it as hub.FindLibrary does
 	Caches  []string
 	Lookup  func(string) (string, bool) // the environment
 	Log     zerolog.Logger
@@ -36,7 +37,7 @@ func NewEngine(cfg EngineConfig) (model.Engine, error) {
 	default:
 		return nil, fmt.Errorf("engine %q: want %s, %s or %s", cfg.Kind, EngineAuto, EngineORT, EngineGo)
 	}
-	path, err := ort.Find(cfg.Library, cfg.Lookup, cfg.Caches...)
+	path, err := hub.FindLibrary(cfg.Library, cfg.Lookup, cfg.Caches...)
 	if err == nil && path != "" {
 		var engine *ort.Engine
 		if engine, err = ort.New(path, 0); err == nil {
@@ -45,11 +46,11 @@ func NewEngine(cfg EngineConfig) (model.Engine, error) {
 	}
 	if cfg.Kind == EngineORT {
 		if err == nil {
-			err = fmt.Errorf("no ONNX Runtime in %v; name its library in %s", cfg.Caches, ort.LibraryEnv)
+			err = fmt.Errorf("no ONNX Runtime in %v; name its library in %s", cfg.Caches, hub.LibraryEnv)
 		}
 		return nil, err
 	}
-	cfg.Log.Warn().Err(err).Msgf("no ONNX Runtime: models run in Go, ten times slower; put libonnxruntime.so in %s/onnxruntime or name it in %s", first(cfg.Caches), ort.LibraryEnv)
+	cfg.Log.Warn().Err(err).Msgf("no ONNX Runtime: models run in Go, ten times slower; put libonnxruntime.so in %s/onnxruntime or name it in %s", first(cfg.Caches), hub.LibraryEnv)
 	return purego.Engine{}, nil
 }
 

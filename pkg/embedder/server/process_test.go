@@ -15,7 +15,7 @@ import (
 
 	"github.com/agentformation/service/pkg/embedder"
 	"github.com/agentformation/service/pkg/embedder/embedtest"
-	"github.com/agentformation/service/pkg/embedder/ort"
+	"github.com/agentformation/service/pkg/embedder/hub"
 	"github.com/agentformation/service/pkg/embedder/server"
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/filelock"
@@ -27,7 +27,7 @@ func TestEmbed_FetchesLoadsAndGivesThePlainVectors(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.env = append(r.env, ort.LibraryEnv+"="+embedtest.Library(t))
+			r.env = append(r.env, hub.LibraryEnv+"="+embedtest.Library(t))
 			c := r.client(t, "-engine", engine)
 			r.Fail("onnx/model.onnx", embedtest.Fault{CutAt: 50_000, Times: 1})
 			info, err := c.Info(t.Context(), tiny)
