@@ -104,6 +104,8 @@ func placeOfKind(kind string) string {
 		return kind + "s/*.yaml"
 	case manifest.FileAgent:
 		return "agents/*.afs"
+	case manifest.FileExamples:
+		return "routing/examples.yaml"
 	}
 	return kind + "/*.afs"
 }

@@ -80,6 +80,7 @@ func (l *loader) discovered() {
 	l.transformers()
 	l.groups()
 	l.triggers()
+	l.routingExamples()
 	l.laterFiles()
 }
 

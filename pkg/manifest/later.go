@@ -23,7 +23,7 @@ func later() map[string][]string {
 		"llm.documents":     {"extraction", "cache_ttl_seconds"},
 		"llm.settings":      {"caching"},
 		"async":             {"webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret"},
-		"overlord":          {"routing", "clarification", "workflow"},
+		"overlord":          {"clarification", "workflow"},
 		"overlord.llm":      {"base", "synthesis", "max_extraction_tokens"},
 		"overlord.response": {"widgets", "retry_async"},
 		"memory": {

@@ -30,12 +30,6 @@ type Caching struct {
 	TTL     time.Duration // 1h
 }
 
-// Routing turns routing by model off or tunes it.
-type Routing struct {
-	Enabled  bool // true
-	Settings map[string]any
-}
-
 // The response formats.
 const (
 	FormatMarkdown = "markdown"
@@ -136,7 +130,7 @@ func defaultOverlord() Overlord {
 	return Overlord{
 		LLM:     OverlordLLM{MaxExtractionTokens: 500},
 		Caching: Caching{Enabled: true, TTL: time.Hour},
-		Routing: Routing{Enabled: true},
+		Routing: defaultRouting(),
 		Response: Response{
 			Format: FormatMarkdown, StreamTokens: true, Progress: true, Widgets: true,
 			RetryAsync: RetryAsync{Enabled: true, MaxAttempts: 2, AttemptIdleTimeout: 15 * time.Minute},
@@ -175,10 +169,7 @@ func (d *decoder) overlord(o *object, f *Formation) {
 	set(&v.Caching.Enabled, caching.boolean("enabled"))
 	set(&v.Caching.TTL, caching.duration("ttl", time.Second))
 	caching.end()
-	routing := o.block("routing")
-	set(&v.Routing.Enabled, routing.boolean("enabled"))
-	set(&v.Routing.Settings, routing.freeBlock("settings"))
-	routing.end()
+	d.routing(o.block("routing"), &v.Routing)
 	d.response(o.block("response"), &v.Response)
 	d.clarification(o.block("clarification"), &v.Clarification)
 	d.workflow(o.block("workflow"), &v.Workflow)

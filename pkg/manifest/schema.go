@@ -24,12 +24,13 @@ const (
 	FileTrigger     = "trigger"
 	FileTransformer = "transformer"
 	FileGroup       = "group"
+	FileExamples    = "routing" // routing/examples.yaml
 )
 
 // Schemas returns the kinds that Schema knows.
 func Schemas() []string {
 	return []string{
-		FileFormation, FileAgent, FileMCP, FileA2A, FileSkill, FileSOP, FileTrigger, FileTransformer, FileGroup,
+		FileFormation, FileAgent, FileMCP, FileA2A, FileSkill, FileSOP, FileTrigger, FileTransformer, FileGroup, FileExamples,
 	}
 }
 
@@ -45,7 +46,9 @@ func Schema(kind string) ([]byte, error) {
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.ID = "urn:formation:" + SchemaVersion + ":" + kind
 	s.Title = kind + " file"
-	s.Type = "object"
+	if len(s.Types) == 0 {
+		s.Type = "object"
+	}
 	includes(s, map[*jsonschema.Schema]bool{})
 	s.Defs = share(s)
 	walk(s, "", func(s *jsonschema.Schema, _ string) *jsonschema.Schema {
@@ -90,6 +93,9 @@ func schemaOf(kind string) *jsonschema.Schema {
 		d.transformer(o, &Transformer{Method: "POST", Suffix: "..."})
 	case FileGroup:
 		d.group(o, &Group{}, new(string))
+	case FileExamples:
+		d.examples(&slot{d: d, schema: o.schema}, nil)
+		o.schema.Types = []string{"array"}
 	}
 	return o.schema
 }

@@ -61,7 +61,7 @@ func kindOf(name string) string {
 	}
 	return map[string]string{
 		"agents/": manifest.FileAgent, "mcp/": manifest.FileMCP, "mcps/": manifest.FileMCP, "a2a/": manifest.FileA2A,
-		"transformers/": manifest.FileTransformer, "groups/": manifest.FileGroup,
+		"transformers/": manifest.FileTransformer, "groups/": manifest.FileGroup, "routing/": manifest.FileExamples,
 	}[dir]
 }
 
