@@ -172,9 +172,10 @@ var floors = []floor{
 		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm"},
 		"the loop of model and tools; both are given",
 	},
+	{"pkg/formation/overlord/clarify", []string{"pkg/formation/chat"}, "what a reply means to a question is a matter of words"},
 	{
 		"pkg/formation/overlord",
-		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm", "pkg/formation/agent"},
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm", "pkg/formation/agent", "pkg/formation/overlord/clarify"},
 		"decides who answers and lets them",
 	},
 

@@ -156,6 +156,9 @@ type Event struct {
 	// Restart tells that the text emitted since the last restart or the
 	// beginning of the turn is void and comes again from its start.
 	Restart bool
+	// Soon tells that the next event or the end follows at once, so that this one
+	// may be shown together with it.
+	Soon bool
 }
 
 // Sink receives the events of a turn in order. It is called by one goroutine
@@ -175,9 +178,25 @@ type Answer struct {
 	// Question is set when the answer is a question: the request waits for the
 	// user's reply, which the session's next message brings.
 	Question *Question
+	// Settles says what the turn did with the question that was pending when it
+	// began; "" when there was none.
+	Settles Settlement
 	// Agents are those that took part, the answering one first.
 	Agents []string
 }
+
+// Settlement is what a turn did with a pending question.
+type Settlement string
+
+// The settlements.
+const (
+	// SettlesAnswered: the message answered it. The requests that waited end with
+	// this turn's answer; when that is a question again, they wait on.
+	SettlesAnswered Settlement = "answered"
+	// SettlesDropped: the message was a new request, or took the old one back.
+	// The requests that waited are cancelled.
+	SettlesDropped Settlement = "dropped"
+)
 
 // Question is what a turn asks its user before it can go on. A session has at
 // most one at a time; it is stored with the end of the turn that asks it.

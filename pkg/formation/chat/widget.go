@@ -40,3 +40,10 @@ type Option struct {
 	Value string `json:"value"`
 	Label string `json:"label"`
 }
+
+// UIReply answers an options widget by the value or the index of an option.
+type UIReply struct {
+	ID    string `json:"id"`
+	Value string `json:"value,omitempty"`
+	Index *int   `json:"index,omitempty"` // from 0
+}
