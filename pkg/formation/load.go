@@ -184,7 +184,7 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 	}
 	router, err := llm.NewRouter(llm.Config{
 		Providers: provider.All(), Compatible: provider.NewOpenAI, Endpoints: endpoints, Aliases: m.LLM.Aliases, Log: f.cfg.Log, Meter: meter{p},
-		Local: localModels(f.cfg.Embedder),
+		Local: localModels(f.cfg.Embedder), Caching: caching(m),
 		Key: func(name string) (llm.Secret, error) {
 			key, err := manifest.Expand(keys[name], p.secrets.Resolve)
 			p.redact.Add(key) // it may be written out, or from the environment
@@ -202,6 +202,22 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 var providerKey = regexp.MustCompile(`(^|\.)llm\.(api_keys\.[^.]+|models(\[\d+\]|\.[^.]+)\.api_key)$`)
 
 func isProviderKey(r manifest.Ref) bool { return providerKey.MatchString(r.Key) }
+
+// caching tells how answers are reused. Wordings are compared by the first
+// embedding model of the manifest.
+func caching(m *manifest.Formation) llm.Caching {
+	c := m.LLM.Settings.Caching
+	out := llm.Caching{
+		Enabled: c.Enabled, MaxEntries: c.MaxEntries, P: c.Similarity, HashOnly: c.HashOnly, TTL: c.TTL,
+		ChunkStrategy: c.StreamChunkStrategy, ChunkLength: c.StreamChunkLength,
+	}
+	for _, model := range m.LLM.Models {
+		if model.Capability == manifest.CapabilityEmbedding && out.Embedding == "" {
+			out.Embedding = model.ID
+		}
+	}
+	return out
+}
 
 // providerKeys maps each provider to its key. A model entry may bring its own,
 // but a provider has one connection here, so two keys for one are refused.

@@ -14,7 +14,8 @@ const (
 )
 
 // writeFormation makes the formation that is measured: two agents on the model
-// server, everything durable, nothing switched off.
+// server, everything durable, nothing switched off but the response cache, which
+// would be measured in place of a turn.
 func writeFormation(dir, id, model string) error {
 	files := map[string]string{
 		"formation.afs": fmt.Sprintf(`schema: "1.0.0"
@@ -22,6 +23,8 @@ id: %s
 description: Two agents for a measurement
 version: 1.0.0
 llm:
+  settings:
+    caching: {enabled: false}
   endpoints:
     openai: http://%s/v1
   models:

@@ -206,6 +206,9 @@ func TestRun_LongDocumentsShareTheRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	content := user(t, script, 0).Content
+	if !script.Asked()[0].Fresh {
+		t.Error("an answer about another document may be given again")
+	}
 	if n := strings.Count(content, "x"); n > room+100 || n < room-1000 {
 		t.Errorf("%d bytes of text went to the model", n)
 	}

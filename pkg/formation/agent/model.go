@@ -117,6 +117,8 @@ func (r *run) ask(ctx context.Context) (modelReply, error) {
 	req := llm.Request{
 		Messages: r.messages, Settings: r.agent.settings, Deltas: r.task.Deltas, Purpose: "agent",
 		Account: r.account(),
+		// Two versions of a long document look like two wordings of one question.
+		Fresh: len(r.task.Files) > 0,
 	}
 	if r.step < r.agent.cfg.Limits.ToolIterations {
 		req.Tools = r.specs
