@@ -72,7 +72,7 @@ func (x *exchange) end() {
 	if !x.begun {
 		x.begin()
 	}
-	x.server.finish()
+	x.server.finish(&x.call)
 }
 
 // chat answers a call for a completion.
@@ -105,10 +105,22 @@ func (q *query) complete(size int) {
 		}
 	}
 	q.last = q.Messages[len(q.Messages)-1].Role
-	if q.purpose == "" {
+	switch {
+	case q.user == probeText:
+		q.purpose = probePurpose
+	case q.purpose == "":
 		q.purpose = "agent"
 	}
 }
+
+// probePurpose is the purpose of calls that only find out whether a model is
+// there, told by what they ask. They come whenever a formation is loaded, so
+// scripts and counts leave them out.
+const (
+	probePurpose = "probe"
+	probeText    = "Reply with the word ok."
+	probeSilence = "recording.wav 3244"
+)
 
 // title names a schema: the purpose of a call in the protocols that have no
 // other place for it.

@@ -46,8 +46,11 @@ func (s *Server) embeddings(x *exchange) error {
 // false when that was the reply.
 func (s *Server) embedding(x *exchange, model string, inputs []string) bool {
 	x.call.Model, x.call.Purpose, x.call.User = model, "embedding", strings.Join(inputs, "\n")
+	if x.call.User == probeText {
+		x.call.Purpose = probePurpose
+	}
 	x.begin()
-	asked := query{Model: model, purpose: "embedding", user: x.call.User, last: "user"}
+	asked := query{Model: model, purpose: x.call.Purpose, user: x.call.User, last: "user"}
 	reply, ok := s.match(&asked)
 	if !ok {
 		return true

@@ -25,6 +25,11 @@ type googleQuery struct {
 			ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema"`
 		} `json:"functionDeclarations"`
 	} `json:"tools"`
+	ToolConfig *struct {
+		FunctionCallingConfig struct {
+			Mode string `json:"mode"`
+		} `json:"functionCallingConfig"`
+	} `json:"toolConfig"`
 	GenerationConfig *struct {
 		Temperature        *float64        `json:"temperature"`
 		MaxOutputTokens    int             `json:"maxOutputTokens"`

@@ -31,6 +31,7 @@ type record struct {
 	count  int // calls ever begun
 	active int // calls running
 	calls  []Call
+	probes []Call
 	// changed is closed at the next change; nil when nobody waits.
 	changed chan struct{}
 }
@@ -40,6 +41,10 @@ func newRecord(limit int) record { return record{limit: limit} }
 func (s *Server) begin(c *Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.Purpose == probePurpose {
+		s.log.probes = append(s.log.probes, *c)
+		return
+	}
 	s.log.count++
 	s.log.active++
 	if s.log.limit > 0 {
@@ -51,9 +56,12 @@ func (s *Server) begin(c *Call) {
 	s.log.wake()
 }
 
-func (s *Server) finish() {
+func (s *Server) finish(c *Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.Purpose == probePurpose {
+		return
+	}
 	s.log.active--
 	s.log.wake()
 }
@@ -75,6 +83,14 @@ func (s *Server) Calls() []Call {
 		calls[i].Body = string(calls[i].body)
 	}
 	return calls
+}
+
+// Probes returns the calls that only find out whether a model is there. They are
+// neither counted nor among Calls.
+func (s *Server) Probes() []Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.log.probes)
 }
 
 // Count returns how many calls have begun since the start or the last Reset.
@@ -149,6 +165,6 @@ func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rules, s.gates = nil, map[string]chan struct{}{}
-	s.log.count, s.log.calls = 0, nil
+	s.log.count, s.log.calls, s.log.probes = 0, nil, nil
 	s.log.wake()
 }

@@ -16,7 +16,7 @@ type Rule struct {
 	// User is a regular expression on the last user message.
 	User string `json:"user,omitempty"`
 	// Purpose is the name of the JSON schema that the call asks for, or "agent"
-	// for a call that asks for none.
+	// for a call that asks for none. Probes are answered by rules for "probe" only.
 	Purpose string `json:"purpose,omitempty"`
 	// Last is the role of the last message. "" is any, but "user" for a rule
 	// that replies with tool calls, so that the tool's result gets another answer.
@@ -127,6 +127,7 @@ func (r *Rule) matches(q *query) bool {
 	case r.Times > 0 && r.used >= r.Times,
 		r.Last != "" && r.Last != q.last,
 		r.Purpose != "" && r.Purpose != q.purpose,
+		r.Purpose == "" && q.purpose == probePurpose,
 		r.model != nil && !r.model.MatchString(q.Model),
 		r.user != nil && !r.user.MatchString(q.user):
 		return false

@@ -50,8 +50,11 @@ func (s *Server) transcriptions(x *exchange) error {
 	x.call.Model, x.call.Purpose = form.Value["model"][0], transcribePurpose
 	x.call.User = fmt.Sprintf("%s %d", files[0].Filename, len(data))
 	x.call.Parts = []string{describePart("audio", path.Ext(files[0].Filename), len(data))}
+	if x.call.User == probeSilence {
+		x.call.Purpose = probePurpose
+	}
 	x.begin()
-	asked := query{Model: x.call.Model, purpose: transcribePurpose, user: x.call.User, last: "user"}
+	asked := query{Model: x.call.Model, purpose: x.call.Purpose, user: x.call.User, last: "user"}
 	reply, ok := s.match(&asked)
 	if ok && (reply.Status != 0 || reply.Reset || reply.Stall || reply.Body != "") {
 		x.send(&asked, &reply)

@@ -82,6 +82,7 @@ func TestCache_TellsRequestsApart(t *testing.T) {
 		"part":        func(r *llm.Request) { r.Messages[1].Parts = []chat.Part{image} },
 		"tools":       func(r *llm.Request) { r.Tools = []chat.ToolSpec{{Name: "f"}} },
 		"tool schema": func(r *llm.Request) { r.Tools = []chat.ToolSpec{{Name: "f", Schema: json.RawMessage(`{}`)}} },
+		"no calls":    func(r *llm.Request) { r.Tools, r.NoCalls = []chat.ToolSpec{{Name: "f"}}, true },
 		"temperature": func(r *llm.Request) { r.Settings.Temperature = &half },
 		"limit":       func(r *llm.Request) { r.Settings.MaxTokens = &limit },
 		"schema":      func(r *llm.Request) { r.Schema = json.RawMessage(`{}`) },

@@ -26,6 +26,9 @@ type Request struct {
 	Model    string
 	Messages []chat.Message
 	Tools    []chat.ToolSpec
+	// NoCalls tells that the Tools must not be called: providers want those
+	// described that the conversation shows calls of.
+	NoCalls  bool
 	Settings Settings
 	// Deltas tells that somebody reads the text while it is made. Without it
 	// an adapter may use the provider's plain reply, which costs less.

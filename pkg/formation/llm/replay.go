@@ -124,7 +124,7 @@ func (k *keeping) usable(a *answer) bool {
 func digests(t target, req *Request) (key, scope digest) {
 	h := hasher{sha256.New()}
 	h.text(t.id, req.SchemaName, req.Purpose, string(req.Schema))
-	h.number(req.Settings.Temperature != nil, req.Settings.MaxTokens != nil, req.JSON)
+	h.number(req.Settings.Temperature != nil, req.Settings.MaxTokens != nil, req.JSON, req.NoCalls)
 	if s := req.Settings; s.Temperature != nil {
 		h.uint(math.Float64bits(*s.Temperature))
 	}

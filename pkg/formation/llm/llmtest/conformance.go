@@ -208,6 +208,19 @@ func (s Suite) tools(t *testing.T) {
 			}
 		})
 	})
+	t.Run("calls can be forbidden", func(t *testing.T) {
+		t.Parallel()
+		m, fake := s.start(t)
+		req := ask("go", false)
+		req.Tools, req.NoCalls = []chat.ToolSpec{{Name: "weather"}}, true
+		if _, _, err := read(t, m, req); err != nil {
+			t.Fatal(err)
+		}
+		body := strings.ToLower(fake.Calls()[0].Body)
+		if !strings.Contains(body, "weather") || !strings.Contains(body, `"none"`) {
+			t.Errorf("the request says %s", body)
+		}
+	})
 	t.Run("invalid arguments", s.invalidArguments)
 }
 

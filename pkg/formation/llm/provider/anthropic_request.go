@@ -41,6 +41,9 @@ func (a *anthropic) params(req llm.Request, q messageQuirks) (p sdk.MessageNewPa
 		}
 		p.Tools = append(p.Tools, sdk.ToolUnionParam{OfTool: &tool})
 	}
+	if req.NoCalls && len(p.Tools) > 0 {
+		p.ToolChoice.OfNone = &sdk.ToolChoiceNoneParam{}
+	}
 	hint := setFormat(&p, req, q)
 	for _, m := range withHint(req, hint) {
 		if err := a.addMessage(&p, &m); err != nil {

@@ -73,7 +73,7 @@ func (d *demo) answer(req llm.Request) demoReply {
 	if conv.toolResult != "" {
 		return demoReply{text: fmt.Sprintf("Here is what the tool answered:\n\n%s\n\n(I am the %s, so I pass it on as it is.)", conv.toolResult, demoLabel)}
 	}
-	if calls := d.callTools(req.Tools, conv.message); len(calls) > 0 {
+	if calls := d.callTools(req.Tools, conv.message); len(calls) > 0 && !req.NoCalls {
 		return demoReply{calls: calls}
 	}
 	for _, skill := range []func(conversation) string{d.recall, calculate, smallTalk, fromInstructions} {

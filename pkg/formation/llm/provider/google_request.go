@@ -35,6 +35,9 @@ func (g *google) contents(req llm.Request, noSchema bool) (contents []*genai.Con
 	}
 	if len(declared) > 0 {
 		config.Tools = []*genai.Tool{{FunctionDeclarations: declared}}
+		if req.NoCalls {
+			config.ToolConfig = &genai.ToolConfig{FunctionCallingConfig: &genai.FunctionCallingConfig{Mode: genai.FunctionCallingConfigModeNone}}
+		}
 	}
 	b := contentBuilder{peer: &g.peer, config: config, fills: strings.HasPrefix(req.Model, "gemini-3"), names: map[string]string{}}
 	hint := googleFormat(config, req, noSchema)

@@ -27,6 +27,9 @@ func encodeRequest(req llm.Request, q quirks) []byte {
 	}
 	b = append(b, ']')
 	b = appendTools(b, req.Tools)
+	if req.NoCalls && len(req.Tools) > 0 {
+		b = append(b, `,"tool_choice":"none"`...)
+	}
 	b = appendSettings(b, req.Settings, q)
 	b = appendFormat(b, req, q)
 	if req.Deltas {
