@@ -107,17 +107,23 @@ var floors = []floor{
 	},
 	{
 		"pkg/supervisor",
-		[]string{"pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/embedder", "pkg/supervisor/..."},
+		[]string{"pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/embedder", "pkg/embedder/hub", "pkg/supervisor/..."},
 		"assembly knows every part of its side",
 	},
 
 	// The formation's side, floor 1: words and ground.
 	{"pkg/formation/chat", nil, "vocabulary without behaviour"},
+	{"pkg/formation/telemetry", nil, "tells what happens; everybody may tell, so it knows nobody"},
 	{"pkg/formation/store", nil, "rows and transactions"},
 	{"pkg/formation/secrets", []string{"pkg/manifest", "pkg/secretfile", "pkg/formation/store"}, "resolves names to values"},
+	{
+		"pkg/formation/secrets/credentials",
+		[]string{"pkg/manifest", "pkg/secretfile", "pkg/formation/chat", "pkg/formation/store"},
+		"what users gave, in the store; who lacks it gets an answer",
+	},
 
 	// Floor 2: hands. They do not know each other.
-	{"pkg/formation/llm", []string{"pkg/manifest", "pkg/formation/chat"}, "one way to ask any model"},
+	{"pkg/formation/llm", []string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry"}, "one way to ask any model"},
 	{
 		"pkg/formation/llm/budget",
 		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm", "pkg/formation/store"},
@@ -169,13 +175,13 @@ var floors = []floor{
 	// Floor 4: thinking.
 	{
 		"pkg/formation/agent",
-		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm"},
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/llm"},
 		"the loop of model and tools; both are given",
 	},
 	{"pkg/formation/overlord/clarify", []string{"pkg/formation/chat"}, "what a reply means to a question is a matter of words"},
 	{
 		"pkg/formation/overlord",
-		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/llm", "pkg/formation/agent", "pkg/formation/overlord/clarify"},
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/llm", "pkg/formation/agent", "pkg/formation/overlord/clarify"},
 		"decides who answers and lets them",
 	},
 
@@ -183,7 +189,7 @@ var floors = []floor{
 	{
 		"pkg/formation/turn",
 		[]string{
-			"pkg/manifest", "pkg/formation/chat", "pkg/formation/store", "pkg/formation/request",
+			"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/store", "pkg/formation/request",
 			"pkg/formation/memory", "pkg/formation/overlord",
 		},
 		"a turn joins memory, thinking and the record; doors and jobs call it",
@@ -191,7 +197,7 @@ var floors = []floor{
 	{
 		"pkg/formation/httpapi",
 		[]string{
-			"pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/request",
+			"pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
 			"pkg/formation/memory", "pkg/formation/turn", "pkg/formation/llm/budget", "pkg/formation/media",
 		},
 		"a door turns requests into turns",
