@@ -242,7 +242,7 @@ func (s *Supervisor) deployConfig(h *house, port int) deploy.Config {
 		Log: s.log, Registry: h.registry, Ports: h.ports,
 		Dirs: deploy.Dirs{
 			Formations: s.path(f.Dir), Logs: s.path(f.LogsDir), Run: s.path("run"), Tmp: s.path("tmp"),
-			Cache: s.path("cache"), Keys: s.path("keys"),
+			Cache: s.cfg.CacheDir, Keys: s.path("keys"),
 		},
 		Limits: archive.Limits{
 			MaxBytes: int64(b.MaxBytes), MaxUnpacked: int64(b.MaxUnpacked), MaxEntries: b.MaxEntries, MaxRatio: b.MaxRatio,

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"net/netip"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -26,7 +27,11 @@ type Config struct {
 	Listen string `conf:"-"`
 	// OnReady is called once, when requests are answered; may be nil.
 	OnReady func(Ready) `conf:"-"`
-	// LookupEnv finds the variables named by formations.env_allow; nil finds none.
+	// CacheDir holds the models that all formations share, absolute; LoadConfig
+	// takes it from SVC_CACHE_DIR, or cache in Home.
+	CacheDir string `conf:"-"`
+	// LookupEnv finds the variables named by formations.env_allow, and those of the
+	// embedding process; nil finds none.
 	LookupEnv func(name string) (string, bool) `conf:"-"`
 	// Warnings tell which keys of the file have no effect in this release.
 	Warnings []string `conf:"-"`
@@ -52,6 +57,7 @@ type Config struct {
 
 	Metrics MetricSettings `conf:"metrics"`
 	Notify  NotifySettings `conf:"notify"`
+	Models  ModelSettings  `conf:"models"`
 
 	RCE      unused `conf:"rce"`
 	Runtimes unused `conf:"runtime"`
@@ -109,6 +115,23 @@ type MetricSettings struct {
 type NotifySettings struct {
 	Webhook address     `conf:"webhook"` // "" sends nothing
 	Secret  auth.Secret `conf:"secret"`  // signs each notice when set
+}
+
+// ModelSettings are the keys of "models": where local embedding models and what
+// runs them come from.
+type ModelSettings struct {
+	Hub  address         `conf:"hub"` // "" is the public hub
+	ONNX RuntimeSettings `conf:"onnxruntime"`
+}
+
+// RuntimeSettings are the keys of "models.onnxruntime".
+type RuntimeSettings struct {
+	// Library is the shared library, relative to Home; "" is what is in the cache.
+	Library string `conf:"library"`
+	// URL is an archive to fetch the library from, and SHA256 that of the archive;
+	// both "" is the official release.
+	URL    address `conf:"url"`
+	SHA256 string  `conf:"sha256"`
 }
 
 // LimitSettings are the keys of "limits".
@@ -261,6 +284,7 @@ type LogSettings struct {
 func defaults(home string) Config {
 	return Config{
 		Home:         home,
+		CacheDir:     filepath.Join(home, "cache"),
 		Log:          zerolog.Nop(),
 		HeaderPrefix: "SVC",
 		Server:       ServerSettings{Host: "0.0.0.0", Port: 7890},

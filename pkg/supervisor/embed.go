@@ -16,7 +16,7 @@ func (s *Supervisor) embedderDir() string { return filepath.Join(s.path("run"), 
 func (s *Supervisor) keepEmbedder(ctx context.Context) {
 	cfg := embedder.KeeperConfig{Config: embedder.Config{
 		Dir: s.embedderDir(), Command: []string{s.cfg.Runtime, "embed"}, Log: s.log,
-		Env: append(embedder.EnvironOf(s.cfg.LookupEnv), "SVC_CACHE_DIR="+s.path("cache")),
+		Env: embedder.EnvironOf(s.cfg.modelEnv),
 	}}
 	if u := s.cfg.Formations.UserRange; u != nil {
 		cfg.Users = &embedder.UIDRange{First: uint32(u.First), Last: uint32(u.Last)}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/agentformation/service/pkg/embedder/hub"
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/auth"
 	"github.com/agentformation/service/pkg/supervisor/limits"
@@ -30,8 +31,8 @@ const defaultLimits = "default"
 const MaxHome = process.MaxRunDir - len("/run/12345678")
 
 // LoadConfig reads home/config.yaml, then lets the environment (SVC_HOST,
-// SVC_PORT, SVC_AUTH_ENABLED, SVC_LOG_LEVEL, through getenv, which may be nil)
-// override it. Faults of the file are fault.Invalid "ConfigError", all at once,
+// SVC_PORT, SVC_AUTH_ENABLED, SVC_LOG_LEVEL, SVC_CACHE_DIR, HF_ENDPOINT and
+// SVC_ONNXRUNTIME_{LIB,URL,SHA256}, through getenv, which may be nil) override it. Faults of the file are fault.Invalid "ConfigError", all at once,
 // each with line, column and what would be right; without a file the error is
 // fault.NotFound and says how to make one.
 func LoadConfig(home string, getenv func(string) string) (Config, error) {
@@ -124,6 +125,17 @@ func (s *settings) environment(cfg *Config, getenv func(string) string) {
 		}
 		cfg.Auth.Enabled = on
 	})
+	take("SVC_CACHE_DIR", "SVC_CACHE_DIR", func(v string) {
+		if !filepath.IsAbs(v) {
+			s.wrong("SVC_CACHE_DIR", "want an absolute path, not %q", v)
+		}
+		cfg.CacheDir = v
+	})
+	m := &cfg.Models
+	take(envHub, "models.hub", func(v string) { m.Hub = address(v) })
+	take(hub.LibraryEnv, "models.onnxruntime.library", func(v string) { m.ONNX.Library = v })
+	take("SVC_ONNXRUNTIME_URL", "models.onnxruntime.url", func(v string) { m.ONNX.URL = address(v) })
+	take("SVC_ONNXRUNTIME_SHA256", "models.onnxruntime.sha256", func(v string) { m.ONNX.SHA256 = v })
 }
 
 // aliases moves the other spellings of a key to the key itself.
@@ -195,6 +207,7 @@ func (s *settings) check(cfg *Config) {
 		}
 	}
 	s.checkLimits(f)
+	s.checkModels(cfg)
 }
 
 func (s *settings) checkServer(cfg *Config) {
