@@ -48,12 +48,15 @@ test: ## run every test with the race detector
 check: lint vet fresh test ## what CI demands: format, lint, vet, generated files, tests
 
 bench: build ## measure chat beside a minimal handler, at most 3 minutes
+	@scripts/deps-npm.sh
 	go run ./test/bench
 
 bench-full: build ## the same, longer and steadier; writes test/bench/RESULTS.md
+	@scripts/deps-npm.sh
 	go run ./test/bench -full
 
 soak: build ## keep a formation under load for SOAKTIME and watch what it holds
+	@scripts/deps-npm.sh
 	go run ./test/bench -soak $(SOAKTIME)
 
 chaos: deps ## kill processes at random a hundred times under load, and print the table of faults

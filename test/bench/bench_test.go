@@ -40,7 +40,7 @@ func TestCall_ReadsBothFormsOverOneConnection(t *testing.T) {
 	c := caller{addr: addr}
 	defer c.close()
 	for _, stream := range []bool{false, true, false, true} {
-		c.request, c.done = chatRequest(addr, "a", stream)
+		c.request, c.done = chatRequest(addr, "a", stream, plainMessage)
 		if err := c.call(); err != nil {
 			t.Fatalf("stream %v: %v", stream, err)
 		}
@@ -79,7 +79,7 @@ func TestCall_CountsOnlyWholeAnswers(t *testing.T) {
 			t.Parallel()
 			c := caller{addr: serve(t, h)}
 			defer c.close()
-			c.request, c.done = chatRequest(c.addr, "a", false)
+			c.request, c.done = chatRequest(c.addr, "a", false, plainMessage)
 			if err := c.call(); err == nil {
 				t.Error("counted as an answer")
 			}
@@ -97,7 +97,7 @@ func TestCall_ConnectsAgainWhenTheServerCloses(t *testing.T) {
 		_, _ = w.Write([]byte(`{"success":true}`))
 	})
 	c := caller{addr: addr}
-	c.request, c.done = chatRequest(addr, "a", false)
+	c.request, c.done = chatRequest(addr, "a", false, plainMessage)
 	for range 3 {
 		if err := c.call(); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestLoad_CountsRequestsAndErrors(t *testing.T) {
 	t.Parallel()
 	addr := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"success":true}`)) })
 	target := target{addr: addr, pid: os.Getpid()}
-	target.request, target.done = chatRequest(addr, "a", false)
+	target.request, target.done = chatRequest(addr, "a", false, plainMessage)
 	s, err := load{conc: 4, slice: time.Minute, requests: 100}.run(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestLimit_AnswersAndKeepsARowPerRequest(t *testing.T) {
 	c := caller{addr: addr}
 	defer c.close()
 	for _, stream := range []bool{false, true} {
-		c.request, c.done = chatRequest(addr, "", stream)
+		c.request, c.done = chatRequest(addr, "", stream, plainMessage)
 		if err := c.call(); err != nil {
 			t.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func loadOnce(ctx context.Context, p plan, server *process, c chatCase, into *sa
 		agent = ""
 	}
 	t := target{addr: server.addr, pid: server.pid}
-	t.request, t.done = chatRequest(server.addr, agent, c.stream)
+	t.request, t.done = chatRequest(server.addr, agent, c.stream, plainMessage)
 	warm := load{conc: c.conc, slice: p.slice / 10, requests: p.requests}
 	if _, err := warm.run(ctx, t); err != nil {
 		return err

@@ -223,7 +223,7 @@ func (f *fleet) firstAnswer(ctx context.Context, c child) error {
 		return errors.New("the formation " + c.ID + " is " + c.Status)
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", c.Port)
-	request, done := chatRequest(addr, firstAgent, false)
+	request, done := chatRequest(addr, firstAgent, false, plainMessage)
 	call := caller{addr: addr, request: request, done: done}
 	defer call.close()
 	return f.supervisor.poll(ctx, 20*time.Second, call.call)

@@ -25,7 +25,9 @@ func serveModel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return fakellm.New(fakellm.Options{Record: -1}).Run(ctx, ln)
+	model := fakellm.New(fakellm.Options{Record: -1})
+	model.Add(toolRules()...)
+	return model.Run(ctx, ln)
 }
 
 // serveLimit is the limit handler as a process of its own.

@@ -19,14 +19,17 @@ type target struct {
 	done    []byte
 }
 
+// plainMessage needs no tool.
+const plainMessage = "Tell me in one sentence what a formation is."
+
 // chatRequest builds one POST /v1/chat. Without a session every request is a
 // conversation of its own, so that no request is longer than the one before.
-func chatRequest(addr, agent string, stream bool) ([]byte, []byte) {
+func chatRequest(addr, agent string, stream bool, message string) ([]byte, []byte) {
 	accept, done := "application/json", []byte(`"success":true`)
 	if stream {
 		accept, done = "text/event-stream", []byte("event: done")
 	}
-	body := `{"message":"Tell me in one sentence what a formation is."`
+	body := `{"message":"` + message + `"`
 	if agent != "" {
 		body += `,"agent_id":"` + agent + `"`
 	}

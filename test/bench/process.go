@@ -165,7 +165,7 @@ func startRuntime(ctx context.Context, bin, dir string, port int) (*process, err
 
 // answers waits until one chat with the formation succeeds.
 func (p *process) answers(ctx context.Context) error {
-	request, done := chatRequest(p.addr, firstAgent, false)
+	request, done := chatRequest(p.addr, firstAgent, false, plainMessage)
 	c := caller{addr: p.addr, request: request, done: done}
 	defer c.close()
 	return p.poll(ctx, 20*time.Second, c.call)

@@ -30,6 +30,7 @@ type report struct {
 	loaded      memory             // of the loaded formation, right after the load
 	validate    *validateResult    // nil when not measured
 	embeddings  []embedResult
+	tools       *toolsResult // nil when not measured
 }
 
 // write prints the tables.
@@ -41,6 +42,7 @@ func (r *report) write(to io.Writer) error {
 	if r.supervision != nil {
 		r.supervision.write(&b)
 	}
+	writeTools(&b, r.tools)
 	writeValidate(&b, r.validate)
 	writeEmbeddings(&b, r.embeddings)
 	_, err := io.WriteString(to, b.String())

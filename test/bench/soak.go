@@ -59,7 +59,7 @@ func soak(ctx context.Context, ours *process, length time.Duration) ([]mark, err
 	var marks []mark
 	for i := range soakMarks {
 		t := target{addr: ours.addr, pid: ours.pid}
-		t.request, t.done = chatRequest(ours.addr, firstAgent, i%2 == 1)
+		t.request, t.done = chatRequest(ours.addr, firstAgent, i%2 == 1, plainMessage)
 		s, err := load{conc: 16, slice: length / soakMarks, requests: 1 << 30}.run(ctx, t)
 		if err != nil {
 			return nil, err

@@ -92,7 +92,7 @@ func (f *fleet) measureProxy(ctx context.Context, p plan, c child, s *supervisio
 		return fmt.Errorf("find the supervisor: %w", err)
 	}
 	own := fmt.Sprintf("127.0.0.1:%d", c.Port)
-	request, done := chatRequest(own, firstAgent, false)
+	request, done := chatRequest(own, firstAgent, false, plainMessage)
 	direct := target{addr: own, pid: c.PID, request: request, done: done}
 	proxied := direct
 	proxied.addr = strings.TrimSpace(string(address))

@@ -5,6 +5,8 @@
 package npm
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,15 +27,28 @@ func Node22(tb testing.TB) string {
 	return find(tb, filepath.Join("node22", "bin", "node"))
 }
 
+// Path is Module for what is no test.
+func Path(path string) (string, error) {
+	return locate(filepath.Join("node_modules", filepath.FromSlash(path)))
+}
+
 func find(tb testing.TB, path string) string {
 	tb.Helper()
+	full, err := locate(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return full
+}
+
+func locate(path string) (string, error) {
 	_, here, _, ok := runtime.Caller(0)
 	if !ok {
-		tb.Fatal("the path of this source is unknown")
+		return "", errors.New("the path of this source is unknown")
 	}
 	full := filepath.Join(filepath.Dir(here), "..", "..", ".make", "npm", path)
 	if _, err := os.Stat(full); err != nil {
-		tb.Fatalf("%v: run scripts/deps-npm.sh", err)
+		return "", fmt.Errorf("%w: run scripts/deps-npm.sh", err)
 	}
-	return full
+	return full, nil
 }
