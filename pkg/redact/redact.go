@@ -11,6 +11,7 @@ package redact
 
 import (
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,9 @@ const (
 	MinValue = 6
 	// MaxValues is how many values are known at most; over it, the oldest go.
 	MaxValues = 20_000
+	// MaxPassing is how many values of AddPassing are known at most; over it,
+	// those that were told longest ago go.
+	MaxPassing = 2000
 )
 
 // Redactor knows secrets. It is safe for concurrent use.
@@ -32,11 +36,14 @@ type Redactor struct {
 	mu    sync.Mutex // guards the fields that follow
 	order []string   // oldest first
 	have  map[string]bool
+	// passing has the values of AddPassing, each with when it was told last.
+	passing map[string]uint64
+	told    uint64
 }
 
 // New returns a Redactor that knows shapes and no values.
 func New() *Redactor {
-	r := &Redactor{have: make(map[string]bool)}
+	r := &Redactor{have: make(map[string]bool), passing: make(map[string]uint64)}
 	r.known.Store(&values{})
 	return r
 }
@@ -65,7 +72,39 @@ func (r *Redactor) Add(secrets ...string) {
 		}
 		r.order = slices.Clone(r.order[over:])
 	}
-	r.known.Store(newValues(r.order))
+	r.rebuild()
+}
+
+// AddPassing is Add for values that are told at each use, such as those of
+// users: many of them never push out those of Add.
+func (r *Redactor) AddPassing(secrets ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := false
+	for _, s := range secrets {
+		for _, part := range parts(s) {
+			if r.passing[part] == 0 && !r.have[part] {
+				changed = true
+			}
+			r.told++
+			r.passing[part] = r.told
+		}
+	}
+	if !changed {
+		return
+	}
+	// A tenth goes at once, so that not every value costs a search.
+	if len(r.passing) > MaxPassing {
+		times := slices.Sorted(maps.Values(r.passing))
+		oldest := times[len(times)-MaxPassing+MaxPassing/10]
+		maps.DeleteFunc(r.passing, func(_ string, told uint64) bool { return told < oldest })
+	}
+	r.rebuild()
+}
+
+// rebuild makes the table of what is known; mu is held.
+func (r *Redactor) rebuild() {
+	r.known.Store(newValues(slices.AppendSeq(slices.Clone(r.order), maps.Keys(r.passing))))
 }
 
 // String returns text without secrets, values and shapes.

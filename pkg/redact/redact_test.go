@@ -223,6 +223,26 @@ func TestAdd_KeepsTheLatestWithinItsLimit(t *testing.T) {
 	}
 }
 
+func TestAddPassing_KeepsTheLatestToldAndPushesNoneOut(t *testing.T) {
+	t.Parallel()
+	r := redactor("the-secret-of-all")
+	value := func(i int) string { return fmt.Sprintf("users-secret-%05d", i) }
+	for i := range redact.MaxPassing + 500 {
+		r.AddPassing(value(i), value(0)) // the first is in use all the time
+	}
+	for text, want := range map[string]bool{
+		"the-secret-of-all": true, value(0): true, value(redact.MaxPassing + 499): true, value(redact.MaxPassing): true, value(1): false,
+	} {
+		if hidden := r.String(text) == "[redacted]"; hidden != want {
+			t.Errorf("%s: hidden %v", text, hidden)
+		}
+	}
+	r.Add("another-secret")
+	if got := r.Values(value(0) + " another-secret"); got != "[redacted] [redacted]" {
+		t.Error(got)
+	}
+}
+
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
