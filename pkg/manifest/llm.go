@@ -239,13 +239,27 @@ func (l *LLM) Resolve(id string) string {
 	return id
 }
 
-// OverlordUse returns the model that the overlord thinks with.
+// OverlordUse returns the model that the overlord thinks with: base, else its
+// model, else the formation's text model.
 func (f *Formation) OverlordUse() ModelUse {
 	o := f.Overlord.LLM
-	if o.Model == "" {
-		return f.LLM.Use(nil, o.Settings)
+	switch {
+	case o.Base.ID != "":
+		return f.LLM.Use([]Model{o.Base}, o.Settings)
+	case o.Model != "":
+		return f.LLM.Use([]Model{{Capability: CapabilityText, ID: o.Model}}, o.Settings)
 	}
-	return f.LLM.Use([]Model{{Capability: CapabilityText, ID: o.Model}}, o.Settings)
+	return f.LLM.Use(nil, o.Settings)
+}
+
+// SynthesisUse returns the model that words the final answer, the overlord's
+// when the manifest names none.
+func (f *Formation) SynthesisUse() ModelUse {
+	o := f.Overlord.LLM
+	if o.Synthesis.ID == "" {
+		return f.OverlordUse()
+	}
+	return f.LLM.Use([]Model{o.Synthesis}, o.Settings)
 }
 
 func textModel(models []Model) *Model {

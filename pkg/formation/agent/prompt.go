@@ -40,6 +40,10 @@ var formatLines = map[string]string{
 	manifest.FormatHTML:     "Format answers as an HTML fragment without scripts.",
 }
 
+// FormatLine tells a model the response format of a manifest; "" for those that
+// it need not know.
+func FormatLine(format string) string { return formatLines[format] }
+
 // systemPrompt assembles what the manifest says of an agent, most general
 // first, so that providers can cache the common beginning.
 func systemPrompt(a *manifest.Agent, soul, format string) string {

@@ -34,11 +34,12 @@ type Overlord struct {
 	cfg    Config
 	agents map[string]*agent.Agent
 	router *router
+	askers map[string]asker // by the kind of their questions
 }
 
 // New prepares the overlord and its agents; it connects to nothing.
 func New(cfg Config) *Overlord {
-	o := &Overlord{cfg: cfg, agents: make(map[string]*agent.Agent, len(cfg.Formation.Agents)), router: newRouter(cfg)}
+	o := &Overlord{cfg: cfg, agents: make(map[string]*agent.Agent, len(cfg.Formation.Agents)), router: newRouter(cfg), askers: map[string]asker{}}
 	for i := range cfg.Formation.Agents {
 		a := &cfg.Formation.Agents[i]
 		o.agents[a.ID] = agent.New(agent.Config{
@@ -71,6 +72,14 @@ type Input struct {
 	// Pending is the question that the session's last turn ended with; nil when
 	// there was none.
 	Pending *chat.Question
+	// Click is a choice made in a widget, nil for none. It may be one of long ago.
+	Click *chat.UIReply
+	// Waiting reads the files of the request that Pending interrupted; it is set
+	// with Pending.
+	Waiting func(context.Context) ([]chat.File, error)
+
+	settles chat.Settlement // what becomes of Pending
+	chosen  string          // the label of the option that was clicked
 }
 
 // Handle answers a message, step by step (reference runtime.md 16). Progress
@@ -80,7 +89,24 @@ func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.A
 	if err != nil {
 		return chat.Answer{}, err
 	}
-	// A pending question of the session takes the message here.
+	shown := in.Deltas
+	in.Deltas = shown && !o.synthesizes()
+	answer, done, err := o.resume(ctx, &in, sink)
+	if err == nil && !done {
+		answer, err = o.dispatch(ctx, in, sink)
+	}
+	if err != nil {
+		return chat.Answer{}, err
+	}
+	if answer.Heard == "" { // a draft has it
+		answer.Heard, answer.Usage = spoken.Text, answer.Usage.Add(spoken.Usage)
+	}
+	in.Deltas = shown
+	return o.respond(ctx, in, answer, sink)
+}
+
+// dispatch finds out who answers, and has them.
+func (o *Overlord) dispatch(ctx context.Context, in Input, sink chat.Sink) (chat.Answer, error) {
 	if err := sink(chat.Event{Type: chat.Planning, Content: "Choosing how to handle the request"}); err != nil {
 		return chat.Answer{}, err
 	}
@@ -88,12 +114,7 @@ func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.A
 	if err != nil {
 		return chat.Answer{}, err
 	}
-	answer, err := o.runAgent(ctx, in, decision, sink)
-	if err != nil {
-		return chat.Answer{}, err
-	}
-	answer.Heard, answer.Usage = spoken.Text, answer.Usage.Add(spoken.Usage)
-	return o.format(answer)
+	return o.runAgent(ctx, in, decision, sink)
 }
 
 // runAgent has the chosen agent answer.
@@ -149,22 +170,4 @@ func (o *Overlord) decide(ctx context.Context, in Input) (Decision, error) {
 		return Decision{}, fmt.Errorf("journal routing decision: %w", err)
 	}
 	return d, nil
-}
-
-// format gives the answer the shape that the manifest asks for. Markdown, text
-// and html are the model's own words; json is a fixed wrapper (runtime.md 5.4).
-func (o *Overlord) format(answer chat.Answer) (chat.Answer, error) {
-	if o.cfg.Formation.Overlord.Response.Format != manifest.FormatJSON {
-		return answer, nil
-	}
-	wrapped, err := json.Marshal(struct {
-		Content string `json:"content"`
-		Type    string `json:"type"`
-		Format  string `json:"format"`
-	}{answer.Content, "response", "json"})
-	if err != nil {
-		return chat.Answer{}, fmt.Errorf("format answer: %w", err)
-	}
-	answer.Content = string(wrapped)
-	return answer, nil
 }
