@@ -75,6 +75,9 @@ func remove(tx *store.Tx, ids []string) error {
 		if _, err := tx.Exec(`DELETE FROM stream_events WHERE request_id = ?`, id); err != nil {
 			return err
 		}
+		if _, err := tx.Exec(`DELETE FROM request_traces WHERE request_id = ?`, id); err != nil {
+			return err
+		}
 		if err := errors.Join(DropSteps(tx, id), DropFiles(tx, id)); err != nil {
 			return err
 		}

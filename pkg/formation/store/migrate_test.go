@@ -29,6 +29,9 @@ func release(t *testing.T, more int) []migration {
 	return all
 }
 
+// latest is the schema of a build with these migrations; numbers may be missing.
+func latest(all []migration) int { return all[len(all)-1].number }
+
 func openRelease(t *testing.T, path, launch string, more int) *DB {
 	t.Helper()
 	db, err := open(t.Context(), Config{Path: path, LaunchID: launch, Log: zerolog.Nop()}, release(t, more))
@@ -115,7 +118,7 @@ func TestMigrate_AnOldProcessGoesOnBesideANewerSchema(t *testing.T) {
 func TestMigrate_KeepsCopiesThatAnOlderBuildCanBeGivenBack(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory.db")
-	base := len(release(t, 0))
+	base := latest(release(t, 0))
 	db := openRelease(t, path, "a", 0)
 	if names := snapshotNames(t, path); names != nil {
 		t.Fatalf("an empty store was copied: %v", names)
@@ -161,7 +164,7 @@ func TestMigrate_WithoutRoomForTheCopyChangesNothing(t *testing.T) {
 	db := openRelease(t, path, "a", 0)
 	addStep(t, db, "1")
 	// A directory in its place keeps the copy from being made, like a full disk.
-	if err := os.MkdirAll(fmt.Sprintf("%s.pre-%d.part/x", path, len(release(t, 1))), 0o700); err != nil {
+	if err := os.MkdirAll(fmt.Sprintf("%s.pre-%d.part/x", path, latest(release(t, 1))), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := open(t.Context(), Config{Path: path, LaunchID: "b", Log: zerolog.Nop()}, release(t, 1)); err == nil {

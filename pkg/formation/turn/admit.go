@@ -139,7 +139,7 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 // read before the claim can't change: its writer is fenced.
 func (s *Service) adopt(ctx context.Context, rec request.Record) (claimed bool, err error) {
 	rec.LaunchID = s.cfg.DB.LaunchID()
-	t := s.newLive(rec)
+	t := s.newLive(rec, "")
 	t.resumed, t.rivals = true, s.cfg.DB.Siblings()
 	if t.steps, err = request.Steps(ctx, s.cfg.DB, rec.ID); err != nil {
 		return false, err

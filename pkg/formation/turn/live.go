@@ -6,6 +6,7 @@ import (
 
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
 // live is a turn that this process has in hand, waiting or running.
@@ -26,6 +27,10 @@ type live struct {
 	// journalled tells that the end has steps to drop.
 	journalled atomic.Bool
 
+	trace  *telemetry.Trace // nil when nobody is told
+	span   *telemetry.Span  // of the whole turn
+	parent string           // traceparent of the request
+
 	ctx    context.Context //nolint:containedctx // the turn's own life, not a request's
 	cancel context.CancelCauseFunc
 
@@ -34,9 +39,9 @@ type live struct {
 	err   error
 }
 
-func (s *Service) newLive(rec request.Record) *live {
-	t := &live{rec: rec, permit: make(chan struct{}), done: make(chan struct{})}
-	t.ctx, t.cancel = context.WithCancelCause(s.life)
+func (s *Service) newLive(rec request.Record, parent string) *live {
+	t := &live{rec: rec, parent: parent, permit: make(chan struct{}), done: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancelCause(s.trace(s.life, t))
 	return t
 }
 

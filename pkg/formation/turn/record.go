@@ -37,6 +37,7 @@ func (s *Service) end(t *live, answer chat.Answer, err error) {
 	switch cause := context.Cause(t.ctx); {
 	case errors.Is(cause, ErrStopping) && err != nil:
 		t.err = errGoesOn()
+		t.close(interrupted, "", t.err)
 	case errors.Is(cause, errCancelled):
 		lost = s.endCancelled(t)
 	case err != nil:
@@ -55,6 +56,8 @@ func (s *Service) end(t *live, answer chat.Answer, err error) {
 		lost = t.err
 	}
 	t.stream.close(lost)
+	s.tellEnd(t)
+	t.trace.Close()
 	t.cancel(nil)
 	close(t.done)
 }
@@ -162,7 +165,7 @@ func (st *stream) last(f Frame) {
 func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) (ended bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), recordTimeout)
 	defer cancel()
-	b := &batch{stream: t.stream}
+	b, trace := &batch{stream: t.stream}, t.close(e.Status, e.AgentID, t.err)
 	commit := func(tx *store.Tx) (err error) {
 		if ended, err = request.Finish(tx, e); err != nil {
 			return err
@@ -179,6 +182,11 @@ func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) 
 		}
 		if t.filed {
 			if err := request.DropFiles(tx, t.rec.ID); err != nil {
+				return err
+			}
+		}
+		if trace != nil {
+			if err := request.SaveTrace(tx, t.rec.ID, trace); err != nil {
 				return err
 			}
 		}

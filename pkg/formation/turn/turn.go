@@ -33,6 +33,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/store"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -72,6 +73,8 @@ type Config struct {
 	// CancelGrace is how long a turn that is to end with its last reader waits
 	// for one to come back; 0 means 5 s (reference runtime.md 5.2).
 	CancelGrace time.Duration
+	// Telemetry is told what turns do; nil is told nothing.
+	Telemetry *telemetry.Hub
 	// Alert tells an operator what should not happen; nil tells nobody.
 	Alert func(context.Context, Alert)
 	Log   zerolog.Logger
@@ -138,6 +141,8 @@ type Request struct {
 	IdempotencyKey string
 	Route          string
 	BodyHash       [32]byte
+	// TraceParent is the traceparent header of the request, "" for none.
+	TraceParent string
 }
 
 // Reply is the result of a turn.
@@ -194,11 +199,12 @@ func (s *Service) newTurn(r Request) *live {
 	if rec.OnDisconnect == "" {
 		rec.OnDisconnect = s.cfg.Async.OnDisconnect
 	}
-	t := s.newLive(rec)
-	t.sent, t.filed = r.Files, len(r.Files) > 0
-	if rec.SessionID == "" {
-		t.rec.SessionID, t.fresh = s.cfg.NewID("sess_"), true
+	fresh := rec.SessionID == ""
+	if fresh {
+		rec.SessionID = s.cfg.NewID("sess_")
 	}
+	t := s.newLive(rec, r.TraceParent)
+	t.sent, t.filed, t.fresh = r.Files, len(r.Files) > 0, fresh
 	if rec.Mode == request.ModeStream {
 		t.stream = newStream(s, &t.rec)
 		t.stream.writing = true // the commit of the request takes the first frames along
@@ -348,6 +354,7 @@ func (s *Service) answer(t *live) (chat.Answer, error) {
 		return chat.Answer{}, err
 	}
 	defer release()
+	t.tell("chat.started", "The turn has begun", nil)
 	ctx, in := t.ctx, overlord.Input{
 		Message: t.rec.Message, AgentID: t.rec.AgentID, Journal: &journal{service: s, turn: t},
 		Deltas: t.stream != nil && s.cfg.Response.Deltas(), UserID: t.rec.UserID,
@@ -358,7 +365,7 @@ func (s *Service) answer(t *live) (chat.Answer, error) {
 	}
 	in.Files = t.files
 	if !t.fresh {
-		past, err := s.cfg.Memory.Recall(ctx, t.rec.UserID, t.rec.SessionID)
+		past, err := s.recall(t)
 		if err != nil {
 			return chat.Answer{}, fmt.Errorf("recall: %w", err)
 		}
