@@ -25,6 +25,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/secrets"
+	"github.com/agentformation/service/pkg/formation/secrets/credentials"
 	"github.com/agentformation/service/pkg/formation/spool"
 	"github.com/agentformation/service/pkg/formation/store"
 	"github.com/agentformation/service/pkg/formation/turn"
@@ -46,6 +47,7 @@ type parts struct {
 	spool    *spool.Spool
 	router   *llm.Router
 	ledger   *budget.Ledger
+	users    *credentials.Store // what users gave
 	memory   *memory.Memory
 	jobs     *jobs.Queue
 	turns    *turn.Service
@@ -141,6 +143,9 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 	if p.ledger, err = openLedger(p, req); err != nil {
 		return err
 	}
+	if p.users, err = openCredentials(p, req); err != nil {
+		return err
+	}
 	if p.jobs, err = jobs.New(ctx, jobs.Config{DB: p.db, Log: log, Handlers: map[string]jobs.Handler{
 		turn.JobKind: func(ctx context.Context, j jobs.Job) error { return p.turns.RunJob(ctx, j.Key) },
 	}}); err != nil {
@@ -162,7 +167,7 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 	p.handler, err = httpapi.New(httpapi.Config{
 		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger, Files: preparer(m, log),
 		Keys: p.keys.digests, HeaderPrefix: req.HeaderPrefix, Started: f.started,
-		Draining: f.closing.Load, Audit: p.audit, Secrets: p.secrets, Redact: p.redact.Values, Log: log,
+		Draining: f.closing.Load, Audit: p.audit, Secrets: p.secrets, Credentials: p.users, Redact: p.redact.Values, Log: log,
 	})
 	return err
 }

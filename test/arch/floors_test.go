@@ -199,6 +199,7 @@ var floors = []floor{
 		[]string{
 			"pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
 			"pkg/formation/memory", "pkg/formation/turn", "pkg/formation/llm/budget", "pkg/formation/media",
+			"pkg/formation/secrets/credentials",
 		},
 		"a door turns requests into turns",
 	},

@@ -37,6 +37,8 @@ type Config struct {
 	Files Files
 	// Secrets serves /v1/secrets; nil leaves the routes out.
 	Secrets Secrets
+	// Credentials are those of users; nil keeps none.
+	Credentials Credentials
 	// Redact takes secret values out of a text of an error reply; nil takes none.
 	Redact func(string) string
 	// Keys is asked at every request, so that a rotation needs no restart.
@@ -135,4 +137,5 @@ func (a *api) routes(e *echo.Echo) {
 	e.GET("/v1/agents", a.guard(adminOnly, userNone, a.listAgents))
 	e.GET("/v1/agents/:id", a.guard(adminOnly, userNone, a.getAgent))
 	a.secretRoutes(e)
+	a.credentialRoutes(e)
 }

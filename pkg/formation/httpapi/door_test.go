@@ -25,6 +25,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/memory"
 	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/secrets/credentials"
 	"github.com/agentformation/service/pkg/formation/store"
 	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/httpx"
@@ -100,7 +101,11 @@ func formationForTest() *manifest.Formation {
 		Schema: "1.0.0", ID: "hello-team", Name: "Hello team", Description: "For tests", Version: "2.1.0",
 		LLM:         manifest.LLM{Models: []manifest.Model{{Capability: "text", ID: "demo/one"}, {Capability: "audio", ID: "demo/ears"}}, Settings: manifest.Settings{Temperature: 0.7, MaxTokens: 4096, Timeout: 30 * time.Second, MaxRetries: 3}},
 		InputLimits: manifest.InputLimits{MaxMessageLength: 40},
-		Memory:      manifest.Memory{Buffer: manifest.Buffer{Size: 50, Multiplier: 10}},
+		MCPServers: []manifest.MCPServer{{
+			ID: "issues", Description: "Reads issues", Type: "http", Active: true, Endpoint: "https://example.com/mcp",
+			Auth: manifest.Auth{Type: "bearer", Values: map[string]string{"token": "${{ user.credentials.Tracker }}"}},
+		}},
+		Memory: manifest.Memory{Buffer: manifest.Buffer{Size: 50, Multiplier: 10}},
 		Agents: []manifest.Agent{
 			{
 				Schema: "1.0.0", ID: "writer", Name: "Writer", Description: "Writes texts", SystemMessage: "You write.", Role: "specialist", Active: true,
@@ -191,7 +196,7 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 				Client: []httpapi.Digest{httpapi.DigestOf(clientKey)},
 			}
 		},
-		Secrets: openSecrets(t), HeaderPrefix: opt.prefix, Started: now.Add(-90 * time.Second), Draining: opt.draining, Log: zerolog.Nop(), Now: clock,
+		Secrets: openSecrets(t), Credentials: credentials.Open(credentials.Config{DB: db, StateDir: t.TempDir(), NewID: newID}), HeaderPrefix: opt.prefix, Started: now.Add(-90 * time.Second), Draining: opt.draining, Log: zerolog.Nop(), Now: clock,
 	})
 	if err != nil {
 		t.Fatal(err)
