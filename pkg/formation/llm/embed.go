@@ -8,6 +8,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
 // The tasks of an EmbedRequest: models that know them place a question near
@@ -56,7 +57,9 @@ const (
 // Embed returns the vectors of req.Texts by the model behind modelID
 // ("provider/model" or an alias); req.Model is ignored. Long lists are sent in
 // several calls. "local/…" is served by Config.Local.
-func (r *Router) Embed(ctx context.Context, modelID string, req EmbedRequest) (Embedding, error) {
+func (r *Router) Embed(ctx context.Context, modelID string, req EmbedRequest) (out Embedding, err error) {
+	ctx, span := r.trace(ctx, modelID, telemetry.OperationEmbeddings, req.Account)
+	defer func() { span.made(out.Model); span.end(err) }()
 	t, err := r.split(modelID)
 	if err != nil {
 		return Embedding{}, err

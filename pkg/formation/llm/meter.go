@@ -47,17 +47,22 @@ type booking struct {
 	begun bool
 	bytes int
 	usage *chat.Usage // set when the attempt succeeded
+
+	asked *asked // who tells of the call
+	model string
 }
 
 // reserve asks the meter; without one there is nothing to book.
 func (r *Router) reserve(ctx context.Context, c Call) (*booking, error) {
-	b := &booking{prompt: c.Prompt}
-	if r.cfg.Meter == nil {
-		return b, nil
+	b := &booking{prompt: c.Prompt, asked: askedIn(ctx), model: c.ModelID}
+	if r.cfg.Meter != nil {
+		var err error
+		if b.res, err = r.cfg.Meter.Reserve(ctx, c); err != nil {
+			return b, err
+		}
 	}
-	var err error
-	b.res, err = r.cfg.Meter.Reserve(ctx, c)
-	return b, err
+	b.asked.attempt(c.ModelID)
+	return b, nil
 }
 
 // heard notes a piece of the answer.
@@ -71,18 +76,26 @@ func (b *booking) done(u chat.Usage) { b.usage = &u }
 // close books the attempt. One that broke before the model began costs
 // nothing; what came of a broken answer is billed all the same.
 func (b *booking) close(ctx context.Context) {
-	if b.res == nil {
+	if b.res == nil && b.asked == nil {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
+	var used chat.Usage
 	switch {
 	case b.usage != nil && *b.usage != (chat.Usage{}):
-		b.res.Settle(ctx, *b.usage)
+		used = *b.usage
 	case b.usage != nil || b.begun:
 		completion := (b.bytes + bytesPerToken - 1) / bytesPerToken
-		b.res.Settle(ctx, chat.Usage{PromptTokens: b.prompt, CompletionTokens: completion, TotalTokens: b.prompt + completion})
+		used = chat.Usage{PromptTokens: b.prompt, CompletionTokens: completion, TotalTokens: b.prompt + completion}
 	default:
-		b.res.Release(ctx)
+		if b.res != nil {
+			b.res.Release(ctx)
+		}
+		return
+	}
+	b.asked.use(b.model, used)
+	if b.res != nil {
+		b.res.Settle(ctx, used)
 	}
 }
 

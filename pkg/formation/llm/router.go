@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/chat"
 )
 
 // Config is what a Router is made of. Providers is required.
@@ -31,6 +32,9 @@ type Config struct {
 	Key func(provider string) (Secret, error)
 	// Meter allows and counts calls; nil counts nothing.
 	Meter Meter
+	// Price tells what a use of a model costs; false for a model without a price.
+	// nil means that none has one.
+	Price func(modelID string, u chat.Usage) (amount float64, currency string, ok bool)
 	// Local serves the embeddings of "local/…"; nil refuses them.
 	Local Embedder
 	// Caching reuses answers (llm.settings.caching); zero does not.
@@ -77,11 +81,14 @@ func (r *Router) Check(modelID string) error {
 // the model, never the key.
 func (r *Router) Stream(ctx context.Context, modelID string, req Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		c := call{router: r, req: req, yield: yield}
+		ctx, span := r.trace(ctx, modelID, req.Purpose, req.Account)
+		c := call{router: r, req: req, yield: span.listen(yield)}
 		if c.replay(ctx, modelID) {
+			span.end(nil)
 			return
 		}
 		err := c.run(ctx, modelID)
+		span.end(err)
 		if err != nil && !c.stopped {
 			yield(Chunk{}, err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
 // TranscribeRequest asks for the words of a recording.
@@ -38,6 +39,8 @@ type Transcriber interface {
 // Transcribe returns the words of a recording by the model behind modelID
 // ("provider/model" or an alias); req.Model is ignored.
 func (r *Router) Transcribe(ctx context.Context, modelID string, req TranscribeRequest) (out Transcript, err error) {
+	ctx, span := r.trace(ctx, modelID, telemetry.OperationTranscription, req.Account)
+	defer func() { span.made(out.Model); span.end(err) }()
 	t, err := r.split(modelID)
 	if err != nil {
 		return Transcript{}, err

@@ -29,13 +29,16 @@ const (
 	AttrProvider = "provider" // string
 	AttrModel    = "model"    // string, the id behind the provider
 	AttrAgent    = "agent_id" // string
-	AttrServer   = "server"   // string, of a tool
-	AttrTool     = "tool"     // string
-	AttrIsError  = "is_error" // bool: the tool said that it failed
-	AttrFinish   = "finish_reason"
-	// AttrOperation says what a model was asked for when it was not a chat:
-	// "embeddings" or "transcription".
-	AttrOperation = "operation"
+	// AttrResponseModel is the model that answered, as its provider names it.
+	AttrResponseModel = "response_model"
+	AttrServer        = "server"   // string, of a tool
+	AttrTool          = "tool"     // string
+	AttrIsError       = "is_error" // bool: the tool said that it failed
+	AttrFinish        = "finish_reason"
+	// AttrOperation says what a model was asked for when it was not a chat.
+	AttrOperation          = "operation"
+	OperationEmbeddings    = "embeddings"
+	OperationTranscription = "transcription"
 	// AttrArguments and AttrResult are what a tool was given and gave. They are
 	// never exported.
 	AttrArguments = "arguments"
@@ -236,7 +239,7 @@ func (h *Hub) shown(r *SpanRecord) {
 // and many.
 func plain(key string) bool {
 	switch key {
-	case AttrProvider, AttrModel, AttrAgent, AttrServer, AttrTool, AttrFinish, AttrOperation, AttrStatus:
+	case AttrProvider, AttrModel, AttrAgent, AttrServer, AttrTool, AttrFinish, AttrOperation, AttrStatus, AttrResponseModel:
 		return true
 	}
 	return false

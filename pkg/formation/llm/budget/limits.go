@@ -147,6 +147,15 @@ func (p Prices) Of(modelID string) (Price, bool) {
 	return Price{Input: m.Input * 1000, Output: m.Output * 1000, Cached: m.Cached * 1000}, true
 }
 
+// Cost returns what a use of a model costs, false when it has no price.
+func (p Prices) Cost(modelID string, u chat.Usage) (amount float64, currency string, ok bool) {
+	price, ok := p.Of(modelID)
+	if !ok {
+		return 0, "", false
+	}
+	return money(price.cost(u)), p.Currency, true
+}
+
 // show writes an amount for people.
 func (p Prices) show(amount int64) string {
 	return strconv.FormatFloat(money(amount), 'f', -1, 64) + " " + p.Currency
