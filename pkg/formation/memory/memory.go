@@ -8,6 +8,8 @@ package memory
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/agentformation/service/pkg/formation/chat"
@@ -36,15 +38,37 @@ func New(cfg Config) *Memory { return &Memory{cfg: cfg} }
 type Context struct {
 	History   []chat.Message // oldest first
 	LastAgent string         // who answered last in this session; "" for none
+	// Pending is the question that the session's last turn put, asked at Asked;
+	// nil when none waits.
+	Pending *chat.Question
+	Asked   time.Time
 }
 
 // Recall returns the context of the next message of a session.
 func (m *Memory) Recall(ctx context.Context, userID, sessionID string) (Context, error) {
-	msgs, last, err := buffer.Window(ctx, m.cfg.DB, userID, sessionID, m.cfg.BufferSize)
+	past, err := buffer.Window(ctx, m.cfg.DB, userID, sessionID, m.cfg.BufferSize)
 	if err != nil {
 		return Context{}, err
 	}
-	return Context{History: msgs, LastAgent: last}, nil
+	c := Context{History: past.Messages, LastAgent: past.LastAgent, Asked: past.Asked}
+	if past.Pending != nil {
+		c.Pending = new(chat.Question)
+		if err := json.Unmarshal(past.Pending, c.Pending); err != nil {
+			return Context{}, fmt.Errorf("decode the pending question: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// Withdraw takes the question of a session back, in the caller's commit.
+func (m *Memory) Withdraw(tx *store.Tx, userID, sessionID string) error {
+	return buffer.Withdraw(tx, userID, sessionID)
+}
+
+// ExpireQuestions takes back what was asked before the given time, in the
+// caller's commit, and returns the sessions that were asked.
+func (m *Memory) ExpireQuestions(tx *store.Tx, before time.Time) ([]Session, error) {
+	return buffer.Expire(tx, before)
 }
 
 // Turn is a finished exchange.
@@ -53,6 +77,9 @@ type Turn struct {
 	AgentID                      string
 	Message, Answer              string
 	AskedAt, AnsweredAt          time.Time
+	// Question is what the answer asks; nil for none. Whatever the session was
+	// asked before is settled.
+	Question *chat.Question
 }
 
 // Record remembers a turn in the caller's commit: its event, and with it the
@@ -71,9 +98,15 @@ func (m *Memory) Record(tx *store.Tx, t Turn) error {
 	if err != nil || !created {
 		return err
 	}
+	var pending []byte
+	if t.Question != nil {
+		if pending, err = json.Marshal(t.Question); err != nil {
+			return fmt.Errorf("encode the question: %w", err)
+		}
+	}
 	return buffer.Append(tx, buffer.Exchange{
 		UserID: t.UserID, SessionID: t.SessionID, RequestID: t.RequestID, AgentID: t.AgentID,
 		Question: t.Message, Answer: t.Answer, QuestionID: m.cfg.NewID("msg_"), AnswerID: m.cfg.NewID("msg_"),
-		AskedAt: t.AskedAt, AnsweredAt: t.AnsweredAt,
+		AskedAt: t.AskedAt, AnsweredAt: t.AnsweredAt, Pending: pending,
 	})
 }

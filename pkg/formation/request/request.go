@@ -59,10 +59,17 @@ type Record struct {
 	Reply        []byte // JSON of what a replay needs beside Result
 	Error        string
 	ErrorCode    string
+	// Click is the choice in a widget that came with the message, as JSON; nil
+	// for none.
+	Click []byte
 }
 
 // Ended tells whether the record is terminal.
 func (r *Record) Ended() bool { return r.CompletedAt != nil }
+
+// Settled tells whether nobody works on it any more: it has ended, or waits for
+// its user.
+func (r *Record) Settled() bool { return r.Ended() || r.Status == AwaitingClarification }
 
 // Key is an idempotency key in its scope.
 type Key struct {
@@ -107,9 +114,9 @@ func Accept(tx *store.Tx, r Record, key *Key) (Accepted, error) {
 			return Accepted{}, fmt.Errorf("store idempotency key: %w", err)
 		}
 	}
-	n, err := tx.Exec(`INSERT INTO requests (id, user_id, session_id, status, mode, on_disconnect, agent_id, message, launch_id, created_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-		r.ID, r.UserID, r.SessionID, r.Status, r.Mode, r.OnDisconnect, r.AgentID, r.Message, r.LaunchID, r.CreatedAt.UnixMilli())
+	n, err := tx.Exec(`INSERT INTO requests (id, user_id, session_id, status, mode, on_disconnect, agent_id, message, launch_id, created_at, click)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+		r.ID, r.UserID, r.SessionID, r.Status, r.Mode, r.OnDisconnect, r.AgentID, r.Message, r.LaunchID, r.CreatedAt.UnixMilli(), r.Click)
 	if err != nil {
 		return Accepted{}, fmt.Errorf("store request: %w", err)
 	}
@@ -154,14 +161,14 @@ func existing(tx *store.Tx, key *Key) (*Record, error) {
 }
 
 const selectRecord = `SELECT id, user_id, session_id, status, mode, on_disconnect, agent_id, message, launch_id, attempt,
-	created_at, completed_at, COALESCE(result, ''), reply, COALESCE(error, ''), COALESCE(error_code, '') FROM requests`
+	created_at, completed_at, COALESCE(result, ''), reply, COALESCE(error, ''), COALESCE(error_code, ''), click FROM requests`
 
 func scan(row func(dest ...any) error) (*Record, error) {
 	var r Record
 	var created int64
 	var completed sql.NullInt64
 	if err := row(&r.ID, &r.UserID, &r.SessionID, &r.Status, &r.Mode, &r.OnDisconnect, &r.AgentID, &r.Message, &r.LaunchID,
-		&r.Attempt, &created, &completed, &r.Result, &r.Reply, &r.Error, &r.ErrorCode); err != nil {
+		&r.Attempt, &created, &completed, &r.Result, &r.Reply, &r.Error, &r.ErrorCode, &r.Click); err != nil {
 		return nil, err
 	}
 	r.CreatedAt = time.UnixMilli(created).UTC()
@@ -175,7 +182,7 @@ func scan(row func(dest ...any) error) (*Record, error) {
 // End is how a request ended.
 type End struct {
 	ID        string
-	Status    string // Completed, Failed or Cancelled
+	Status    string // Completed, Failed or Cancelled; or AwaitingClarification: then it ends later, with Settle
 	AgentID   string // who answered; "" leaves what was asked for
 	Result    string
 	Reply     []byte
@@ -187,6 +194,9 @@ type End struct {
 // Finish ends an open request in the caller's commit. It reports false, and
 // changes nothing, when the request has ended already.
 func Finish(tx *store.Tx, e End) (bool, error) {
+	if e.Status == AwaitingClarification {
+		return ask(tx, e)
+	}
 	n, err := tx.Exec(`UPDATE requests SET status = ?, agent_id = CASE WHEN ? <> '' THEN ? ELSE agent_id END,
 			completed_at = ?, result = ?, reply = ?, error = NULLIF(?, ''), error_code = NULLIF(?, '')
 		WHERE id = ? AND completed_at IS NULL`,
@@ -225,7 +235,7 @@ func Retry(tx *store.Tx, id, launchID string) (attempt int, ok bool, err error) 
 // The index is named because the planner would rather read all of a user's
 // requests than the few that are open.
 const selectRivals = `SELECT EXISTS (SELECT 1 FROM requests AS o INDEXED BY requests_open
-		WHERE o.completed_at IS NULL AND o.rid < r.rid AND o.launch_id <> r.launch_id
+		WHERE o.completed_at IS NULL AND o.rid < r.rid AND o.launch_id <> r.launch_id AND o.status <> 'awaiting_clarification'
 		  AND o.user_id = r.user_id AND o.session_id = r.session_id)
 	FROM requests AS r WHERE r.id = ?`
 

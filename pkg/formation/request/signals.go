@@ -26,7 +26,7 @@ type Signal struct {
 // that is the caller.
 func Tell(tx *store.Tx, requestID, kind, self string) error {
 	if _, err := tx.Exec(`INSERT INTO signals (launch_id, request_id, kind)
-		SELECT launch_id, id, ? FROM requests WHERE id = ? AND launch_id <> ?`, kind, requestID, self); err != nil {
+		SELECT launch_id, id, ? FROM requests WHERE id = ? AND launch_id NOT IN ('', ?)`, kind, requestID, self); err != nil {
 		return fmt.Errorf("signal %s of %s: %w", kind, requestID, err)
 	}
 	return nil

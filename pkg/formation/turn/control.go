@@ -20,7 +20,8 @@ const (
 // Cancelling twice is no fault. Faults: NOT_FOUND, FORBIDDEN, and
 // OPERATION_FAILED when the request has completed or failed.
 func (s *Service) Cancel(ctx context.Context, userID, requestID string, admin bool) (string, error) {
-	if _, err := s.record(ctx, userID, requestID, admin); err != nil {
+	rec, err := s.record(ctx, userID, requestID, admin)
+	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
 			return "", fault.Errorf(fault.NotFound, "NOT_FOUND", "no request with id %q", requestID)
 		}
@@ -29,7 +30,25 @@ func (s *Service) Cancel(ctx context.Context, userID, requestID string, admin bo
 	if t := s.find(requestID); t != nil {
 		return s.cancelTurn(ctx, t)
 	}
-	return s.cancelElsewhere(ctx, requestID)
+	return s.cancelElsewhere(ctx, rec)
+}
+
+// finishCancelled cancels an open request in the caller's commit. One that
+// waits for its user takes the question back, and the others that wait for the
+// same answer along.
+func (s *Service) finishCancelled(tx *store.Tx, rec *request.Record) (ended bool, err error) {
+	waits, err := request.Waits(tx, rec.ID)
+	if err != nil {
+		return false, err
+	}
+	end := request.End{ID: rec.ID, Status: request.Cancelled, At: s.cfg.DB.Now()}
+	if ended, err = request.Finish(tx, end); err != nil || !waits {
+		return ended, err
+	}
+	if err := request.Settle(tx, rec.UserID, rec.SessionID, end); err != nil {
+		return false, err
+	}
+	return ended, s.cfg.Memory.Withdraw(tx, rec.UserID, rec.SessionID)
 }
 
 func alreadyEnded(rec *request.Record) error {
@@ -42,7 +61,7 @@ func alreadyEnded(rec *request.Record) error {
 func (s *Service) cancelTurn(ctx context.Context, t *live) (string, error) {
 	var ended bool
 	err := s.cfg.DB.Write(ctx, func(tx *store.Tx) (err error) {
-		ended, err = request.Finish(tx, request.End{ID: t.rec.ID, Status: request.Cancelled, At: s.cfg.DB.Now()})
+		ended, err = s.finishCancelled(tx, &t.rec)
 		return err
 	})
 	if err != nil {
@@ -94,6 +113,9 @@ func (s *Service) Purge(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+			if err := s.lapse(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Log.Warn().Err(err).Msg("end requests whose question nobody answers")
+			}
 			n, err := request.Purge(ctx, s.cfg.DB, s.cfg.DB.Now().Add(-s.cfg.Async.ResultTTL))
 			if err != nil && ctx.Err() == nil {
 				s.cfg.Log.Warn().Err(err).Msg("purge ended requests")
@@ -102,4 +124,24 @@ func (s *Service) Purge(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// lapse ends the requests that have waited for an answer for as long as a
+// result is kept.
+func (s *Service) lapse(ctx context.Context) error {
+	now := s.cfg.DB.Now()
+	return s.cfg.DB.Write(ctx, func(tx *store.Tx) error {
+		sessions, err := s.cfg.Memory.ExpireQuestions(tx, now.Add(-s.cfg.Async.ResultTTL))
+		if err != nil {
+			return err
+		}
+		for i := range sessions {
+			if err := request.Settle(tx, sessions[i].UserID, sessions[i].ID, request.End{
+				Status: request.Cancelled, Error: "the question was not answered in time", At: now,
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -44,13 +44,24 @@ func (e *encoder) event(ev chat.Event) []byte {
 	return append(b, '}')
 }
 
+// closing is what the last token frame says.
+type closing struct {
+	content, status string
+	took            time.Duration
+	discontinuous   bool // the deltas don't add up to content
+	asks            bool // content is a question
+}
+
 // completed is the object of the last token frame.
-func (e *encoder) completed(content, status string, took time.Duration, discontinuity bool) []byte {
-	b := e.open(string(chat.Completed), content, 200)
-	b = appendString(append(b, `,"status":`...), status)
+func (e *encoder) completed(c closing) []byte {
+	b := e.open(string(chat.Completed), c.content, 200)
+	b = appendString(append(b, `,"status":`...), c.status)
 	b = append(b, `,"processing_time_ms":`...)
-	b = strconv.AppendInt(b, took.Milliseconds(), 10)
-	if discontinuity {
+	b = strconv.AppendInt(b, c.took.Milliseconds(), 10)
+	if c.asks {
+		b = append(b, `,"requires_user_response":true`...)
+	}
+	if c.discontinuous {
 		b = append(b, `,"stream_discontinuity":true`...)
 	}
 	return append(b, '}')

@@ -2,8 +2,6 @@ package turn
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/agentformation/service/pkg/fault"
@@ -38,7 +36,7 @@ func (h *Handle) Wait(ctx context.Context) (*Reply, error) {
 		over = timer.C
 	}
 	if h.live == nil {
-		if h.rec != nil && h.rec.Ended() {
+		if h.rec != nil && h.rec.Settled() {
 			return stored(h.rec)
 		}
 		if rec, err := h.seek(ctx, over); err != nil {
@@ -65,14 +63,7 @@ func stored(rec *request.Record) (*Reply, error) {
 	case request.Cancelled:
 		return cancelledReply(*rec, *rec.CompletedAt), nil
 	}
-	var stored storedReply
-	if err := json.Unmarshal(rec.Reply, &stored); err != nil {
-		return nil, fmt.Errorf("decode stored reply of %s: %w", rec.ID, err)
-	}
-	return &Reply{
-		RequestID: rec.ID, UserID: rec.UserID, SessionID: rec.SessionID, Response: rec.Result, Agent: stored.Agent,
-		Model: stored.Model, Status: rec.Status, ProcessingMode: stored.Mode, Usage: stored.Usage, CompletedAt: *rec.CompletedAt,
-	}, nil
+	return storedAnswer(rec)
 }
 
 // Frames emits the frames of a streaming turn after an id, in order, until the

@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"encoding/json"
 	"sync/atomic"
 
 	"github.com/agentformation/service/pkg/formation/chat"
@@ -26,6 +27,11 @@ type live struct {
 	permit chan struct{} // takes a value while it waits for a place in the background
 	// journalled tells that the end has steps to drop.
 	journalled atomic.Bool
+
+	// waited tells that the session had a question when the turn began; pending
+	// is that question while it can still be answered.
+	waited  bool
+	pending *chat.Question
 
 	trace  *telemetry.Trace // nil when nobody is told
 	span   *telemetry.Span  // of the whole turn
@@ -54,4 +60,22 @@ func (t *live) sink(e chat.Event) error {
 		return nil
 	}
 	return t.stream.event(e)
+}
+
+// encodeClick writes a choice for the record.
+func encodeClick(c *chat.UIReply) []byte {
+	data, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // strings and a number always encode
+	}
+	return data
+}
+
+// click is the choice that came with the message, nil for none.
+func (t *live) click() *chat.UIReply {
+	var c chat.UIReply
+	if t.rec.Click == nil || json.Unmarshal(t.rec.Click, &c) != nil {
+		return nil
+	}
+	return &c
 }

@@ -22,14 +22,6 @@ const recordTimeout = 30 * time.Second
 // could not be.
 const settleEvery = time.Second
 
-// storedReply is what a replay needs beside the text.
-type storedReply struct {
-	Agent string     `json:"agent"`
-	Model string     `json:"model"`
-	Mode  string     `json:"mode"`
-	Usage chat.Usage `json:"usage"`
-}
-
 // end writes how a turn ended and tells everybody who waits. A turn that was
 // cut because the process stops stays open: it resumes.
 func (s *Service) end(t *live, answer chat.Answer, err error) {
@@ -70,33 +62,57 @@ func unstored(err error) error {
 	return fault.Wrap(fault.Internal, "", "the answer could not be stored", err)
 }
 
+// endCompleted records an answer. One that is a question leaves the request
+// waiting for its user.
 func (s *Service) endCompleted(t *live, answer chat.Answer) (lost error) {
 	now := s.cfg.DB.Now().Truncate(time.Millisecond).UTC()
 	message := t.remembered(answer)
-	t.reply = &Reply{
-		RequestID: t.rec.ID, UserID: t.rec.UserID, SessionID: t.rec.SessionID, Response: answer.Content,
-		Agent: answer.AgentID, Model: answer.Model, Status: request.Completed, ProcessingMode: processingMode(t.rec.Mode),
-		Usage: answer.Usage, CompletedAt: now,
-	}
-	stored, err := json.Marshal(storedReply{Agent: answer.AgentID, Model: answer.Model, Mode: t.reply.ProcessingMode, Usage: answer.Usage})
+	t.reply = t.replyOf(answer, now)
+	stored, err := t.reply.encode()
 	if err != nil {
 		return s.endFailed(t, fmt.Errorf("encode reply: %w", err))
 	}
-	if st := t.stream; st != nil {
-		st.last(Frame{Data: st.enc.completed(answer.Content, "success", now.Sub(t.rec.CreatedAt), st.discontinuous(answer.Content))})
+	if err := t.stream.completed(t.reply, now.Sub(t.rec.CreatedAt)); err != nil {
+		return s.endFailed(t, err)
 	}
 	ended, err := s.commitEnd(t, request.End{
-		ID: t.rec.ID, Status: request.Completed, AgentID: answer.AgentID, Result: answer.Content, Reply: stored, At: now,
+		ID: t.rec.ID, Status: t.reply.Status, AgentID: answer.AgentID, Result: answer.Content, Reply: stored, At: now,
 	}, func(tx *store.Tx) error {
+		if t.waited {
+			if err := s.settleWaiting(tx, t, answer, now); err != nil {
+				return err
+			}
+		}
 		return s.cfg.Memory.Record(tx, memory.Turn{
 			UserID: t.rec.UserID, SessionID: t.rec.SessionID, RequestID: t.rec.ID, AgentID: answer.AgentID,
-			Message: message, Answer: answer.Content, AskedAt: t.rec.CreatedAt, AnsweredAt: now,
+			Message: message, Answer: answer.Content, AskedAt: t.rec.CreatedAt, AnsweredAt: now, Question: answer.Question,
 		})
 	})
 	if err == nil && !ended { // it was cancelled between the answer and this commit
 		t.reply = cancelledReply(t.rec, now)
 	}
 	return err
+}
+
+// settleWaiting ends what waited in the session for the question that was
+// pending: with the answer, when this turn brought it; else they are cancelled.
+// When the answer is the next question, they wait on with this turn.
+func (s *Service) settleWaiting(tx *store.Tx, t *live, answer chat.Answer, now time.Time) error {
+	end := request.End{ID: t.rec.ID, Status: request.Cancelled, At: now}
+	switch {
+	case answer.Settles != chat.SettlesAnswered:
+	case answer.Question != nil:
+		return nil
+	default:
+		end.Status, end.AgentID, end.Result = request.Completed, answer.AgentID, answer.Content
+		if len(answer.Widgets) > 0 {
+			var err error
+			if end.Reply, err = json.Marshal(answer.Widgets); err != nil {
+				return fmt.Errorf("encode widgets: %w", err)
+			}
+		}
+	}
+	return request.Settle(tx, t.rec.UserID, t.rec.SessionID, end)
 }
 
 // endFailed records why a turn has no answer. The text of a fault is meant for
@@ -127,36 +143,12 @@ func (s *Service) endCancelled(t *live) (lost error) {
 	now := s.cfg.DB.Now().Truncate(time.Millisecond).UTC()
 	t.reply = cancelledReply(t.rec, now)
 	if st := t.stream; st != nil {
-		st.last(Frame{Data: st.enc.completed("", request.Cancelled, now.Sub(t.rec.CreatedAt), st.discontinuous(""))})
+		st.last(Frame{Data: st.enc.completed(closing{
+			status: request.Cancelled, took: now.Sub(t.rec.CreatedAt), discontinuous: st.discontinuous(""),
+		})})
 	}
 	_, lost = s.commitEnd(t, request.End{ID: t.rec.ID, Status: request.Cancelled, At: now}, nil)
 	return lost
-}
-
-func cancelledReply(rec request.Record, at time.Time) *Reply {
-	return &Reply{
-		RequestID: rec.ID, UserID: rec.UserID, SessionID: rec.SessionID, Status: request.Cancelled,
-		ProcessingMode: processingMode(rec.Mode), CompletedAt: at,
-	}
-}
-
-func processingMode(mode string) string {
-	if mode == request.ModeAsync {
-		return "async"
-	}
-	return "sync"
-}
-
-// last adds the closing frames; they go with the end's own commit.
-func (st *stream) last(f Frame) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for _, f := range []Frame{f, {Event: "done", Data: []byte(`{"finished":true}`)}} {
-		f.ID = st.next
-		st.next++
-		st.pending = append(st.pending, f)
-	}
-	st.writing = true
 }
 
 // commitEnd writes the end of a turn in one commit. It reports false when the
@@ -180,7 +172,7 @@ func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) 
 				return err
 			}
 		}
-		if t.filed {
+		if t.filed && e.Status != request.AwaitingClarification {
 			if err := request.DropFiles(tx, t.rec.ID); err != nil {
 				return err
 			}

@@ -66,7 +66,7 @@ func (h *Handle) seek(ctx context.Context, over <-chan time.Time) (rec *request.
 			return true, nil
 		}
 		rec, err = request.Get(ctx, h.service.cfg.DB, h.ID)
-		return err == nil && rec.Ended(), err
+		return err == nil && rec.Settled(), err
 	})
 	switch {
 	case passed:
@@ -112,7 +112,7 @@ func (h *Handle) followStored(ctx context.Context, after uint64, emit func([]Fra
 				return false, err
 			}
 		}
-		return closed || (rec.Ended() && !closing(rec, db.Now())), nil
+		return closed || (rec.Settled() && !unclosed(rec, db.Now())), nil
 	})
 	switch {
 	case errors.Is(err, ErrStopping):
@@ -124,8 +124,8 @@ func (h *Handle) followStored(ctx context.Context, after uint64, emit func([]Fra
 	return h.live.stream.follow(ctx, after, emit)
 }
 
-// closing tells that an ended turn's last frames may still come.
-func closing(rec *request.Record, now time.Time) bool {
+// unclosed tells that an ended turn's last frames may still come.
+func unclosed(rec *request.Record, now time.Time) bool {
 	return rec.Status == request.Cancelled && now.Sub(*rec.CompletedAt) < closingGrace
 }
 
@@ -138,7 +138,7 @@ func (h *Handle) join(ctx context.Context) (leave func(), err error) {
 			return nil, err
 		}
 	}
-	if rec.Ended() || rec.OnDisconnect != onDisconnectCancel {
+	if rec.Settled() || rec.OnDisconnect != onDisconnectCancel {
 		return func() {}, nil
 	}
 	var sid int64
@@ -159,10 +159,11 @@ func (h *Handle) join(ctx context.Context) (leave func(), err error) {
 
 // cancelElsewhere ends the record of a turn that another process has in hand,
 // or had, and tells that process.
-func (s *Service) cancelElsewhere(ctx context.Context, id string) (string, error) {
+func (s *Service) cancelElsewhere(ctx context.Context, rec *request.Record) (string, error) {
+	id := rec.ID
 	var ended bool
 	if err := s.cfg.DB.Write(ctx, func(tx *store.Tx) (err error) {
-		ended, err = request.Finish(tx, request.End{ID: id, Status: request.Cancelled, At: s.cfg.DB.Now()})
+		ended, err = s.finishCancelled(tx, rec)
 		if err != nil || !ended {
 			return err
 		}
@@ -177,11 +178,11 @@ func (s *Service) cancelElsewhere(ctx context.Context, id string) (string, error
 	if ended {
 		return Cooperative, nil
 	}
-	rec, err := request.Get(ctx, s.cfg.DB, id)
+	now, err := request.Get(ctx, s.cfg.DB, id)
 	if err != nil {
 		return "", err
 	}
-	return Cooperative, alreadyEnded(rec)
+	return Cooperative, alreadyEnded(now)
 }
 
 // Heed does what other processes signalled about turns in this one's hands. It

@@ -47,6 +47,7 @@ type stream struct {
 	base    uint64     // frames up to this id are in the store only
 	shown   []Frame    // committed, ids base+1 and on
 	pending []Frame    // made and not yet in a commit
+	patient int        // so many of the last pending ones wait for the next
 	writing bool       // a commit of frames is under way
 	ended   bool
 	err     error // with ended: the closing frames could not be stored
@@ -95,7 +96,7 @@ func (st *stream) progress(e chat.Event) {
 		st.replayed[key]--
 		return
 	}
-	st.push(Frame{Data: st.enc.event(e)})
+	st.push(Frame{Data: st.enc.event(e)}, e.Soon)
 }
 
 // content shows a slice of the answer, except what readers have already. When
@@ -124,7 +125,7 @@ func (st *stream) content(e chat.Event) {
 	st.sent.WriteString(text)
 	st.pos = st.sent.Len()
 	e.Content = text
-	st.push(Frame{Data: st.enc.event(e)})
+	st.push(Frame{Data: st.enc.event(e)}, false)
 }
 
 // discontinuous tells whether the deltas that readers hold do not add up to text.
@@ -132,17 +133,56 @@ func (st *stream) discontinuous(text string) bool {
 	return st != nil && st.sent.Len() > 0 && st.sent.String() != text
 }
 
-func (st *stream) push(f Frame) {
+// push adds a frame. A patient one goes with the commit of what follows it.
+func (st *stream) push(f Frame, patient bool) {
 	st.mu.Lock()
 	f.ID = st.next
 	st.next++
 	st.pending = append(st.pending, f)
-	start := !st.writing
-	st.writing = true
+	if patient {
+		st.patient++
+	} else {
+		st.patient = 0
+	}
+	start := !st.writing && !patient
+	st.writing = st.writing || start
 	st.mu.Unlock()
 	if start {
 		st.write()
 	}
+}
+
+// completed makes the closing frames of a turn with an answer.
+func (st *stream) completed(r *Reply, took time.Duration) error {
+	if st == nil {
+		return nil
+	}
+	frames := []Frame{{Data: st.enc.completed(closing{
+		content: r.Response, status: "success", took: took, discontinuous: st.discontinuous(r.Response), asks: r.Asks(),
+	})}}
+	if len(r.Widgets) > 0 {
+		data, err := json.Marshal(struct {
+			UI []chat.Widget `json:"ui"`
+		}{r.Widgets})
+		if err != nil {
+			return fmt.Errorf("encode widgets: %w", err)
+		}
+		frames = append(frames, Frame{Event: "ui", Data: data})
+	}
+	st.last(frames...)
+	return nil
+}
+
+// last adds the closing frames; they go with the end's own commit.
+func (st *stream) last(frames ...Frame) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, f := range append(frames, Frame{Event: "done", Data: []byte(`{"finished":true}`)}) {
+		f.ID = st.next
+		st.next++
+		st.pending = append(st.pending, f)
+	}
+	st.writing, st.patient = true, 0
 }
 
 // batch is the frames of one commit. Each try takes what is pending by then:
@@ -158,7 +198,7 @@ func (b *batch) append(tx *store.Tx) error {
 	}
 	b.stream.mu.Lock()
 	pending := b.stream.pending
-	b.stream.pending = nil
+	b.stream.pending, b.stream.patient = nil, 0
 	b.stream.mu.Unlock()
 	if len(b.frames) > 0 && len(pending) > 0 && pending[0].ID < b.frames[0].ID {
 		b.frames = append(pending, b.frames...)
@@ -178,7 +218,7 @@ func (b *batch) show() (more bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.shown = append(st.shown, b.frames...)
-	st.writing = len(st.pending) > 0
+	st.writing = len(st.pending) > st.patient
 	st.wakeAll()
 	return st.writing
 }
@@ -212,7 +252,7 @@ func (st *stream) wakeAll() {
 // fail ends a turn whose frames can't be stored. They stay the next to be.
 func (st *stream) fail(b *batch, err error) {
 	st.mu.Lock()
-	st.pending = append(b.frames, st.pending...)
+	st.pending, st.patient = append(b.frames, st.pending...), 0
 	st.mu.Unlock()
 	if t := st.service.find(st.rec.ID); t != nil {
 		t.cancel(fmt.Errorf("store the stream: %w", err))

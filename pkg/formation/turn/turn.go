@@ -131,7 +131,8 @@ type Request struct {
 	AgentID      string // "" for routing
 	Message      string
 	Files        []chat.File
-	Mode         string // "", Auto, Sync or Async; "" means the manifest's
+	Click        *chat.UIReply // a choice made in a widget; nil for none
+	Mode         string        // "", Auto, Sync or Async; "" means the manifest's
 	Stream       bool   // frames are wanted; wins over Mode
 	OnDisconnect string // "" means the manifest's
 	// Threshold replaces async.threshold_seconds when not nil.
@@ -143,20 +144,6 @@ type Request struct {
 	BodyHash       [32]byte
 	// TraceParent is the traceparent header of the request, "" for none.
 	TraceParent string
-}
-
-// Reply is the result of a turn.
-type Reply struct {
-	RequestID      string
-	UserID         string
-	SessionID      string
-	Response       string
-	Agent          string
-	Model          string
-	Status         string // request.Completed or request.Cancelled
-	ProcessingMode string // sync or async
-	Usage          chat.Usage
-	CompletedAt    time.Time
 }
 
 // Begin accepts a turn: when it returns, the request is durable. A repeated
@@ -195,6 +182,9 @@ func (s *Service) newTurn(r Request) *live {
 	}
 	if rec.ID == "" {
 		rec.ID = s.cfg.NewID("req_")
+	}
+	if r.Click != nil {
+		rec.Click = encodeClick(r.Click)
 	}
 	if rec.OnDisconnect == "" {
 		rec.OnDisconnect = s.cfg.Async.OnDisconnect
@@ -358,18 +348,16 @@ func (s *Service) answer(t *live) (chat.Answer, error) {
 	ctx, in := t.ctx, overlord.Input{
 		Message: t.rec.Message, AgentID: t.rec.AgentID, Journal: &journal{service: s, turn: t},
 		Deltas: t.stream != nil && s.cfg.Response.Deltas(), UserID: t.rec.UserID,
-		SessionID: t.rec.SessionID, RequestID: t.rec.ID,
+		SessionID: t.rec.SessionID, RequestID: t.rec.ID, Click: t.click(),
 	}
 	if err := s.readFiles(t); err != nil {
 		return chat.Answer{}, err
 	}
 	in.Files = t.files
 	if !t.fresh {
-		past, err := s.recall(t)
-		if err != nil {
+		if err := s.remind(t, &in); err != nil {
 			return chat.Answer{}, fmt.Errorf("recall: %w", err)
 		}
-		in.History, in.LastAgent = past.History, past.LastAgent
 	}
 	begin := time.Now()
 	answer, err := s.cfg.Overlord.Handle(ctx, in, t.sink)
@@ -377,4 +365,22 @@ func (s *Service) answer(t *live) (chat.Answer, error) {
 		s.pace.note(t.rec.AgentID, time.Since(begin))
 	}
 	return answer, err
+}
+
+// remind gives a message what it follows in its session.
+func (s *Service) remind(t *live, in *overlord.Input) error {
+	past, err := s.recall(t)
+	if err != nil {
+		return err
+	}
+	in.History, in.LastAgent = past.History, past.LastAgent
+	t.waited = past.Pending != nil
+	if !t.waited || s.cfg.DB.Now().Sub(past.Asked) > s.cfg.Async.ResultTTL { // nobody answers that any more
+		return nil
+	}
+	t.pending, in.Pending = past.Pending, past.Pending
+	in.Waiting = func(ctx context.Context) ([]chat.File, error) {
+		return request.Files(ctx, s.cfg.DB, past.Pending.RequestID)
+	}
+	return nil
 }

@@ -25,10 +25,13 @@ type Exchange struct {
 	Question, Answer             string
 	QuestionID, AnswerID         string
 	AskedAt, AnsweredAt          time.Time
+	// Pending is the question that the answer puts, in its stored form; nil for
+	// none.
+	Pending []byte
 }
 
 // Append adds an exchange to its session in the caller's commit, and begins
-// the session with its first one.
+// the session with its first one. What the session was asked before is settled.
 func Append(tx *store.Tx, x Exchange) error {
 	if _, err := tx.Exec(`INSERT INTO messages (id, user_id, session_id, role, agent_id, content, created_at, request_id)
 		VALUES (?1, ?2, ?3, 'user', '', ?4, ?5, ?6), (?7, ?2, ?3, 'assistant', ?8, ?9, ?10, ?6)`,
@@ -37,43 +40,94 @@ func Append(tx *store.Tx, x Exchange) error {
 		return fmt.Errorf("store exchange: %w", err)
 	}
 	at := x.AnsweredAt.UnixMilli()
-	if _, err := tx.Exec(`INSERT INTO sessions (user_id, session_id, last_agent, message_count, created_at, last_activity) VALUES (?, ?, ?, 2, ?, ?)
-		ON CONFLICT (user_id, session_id) DO UPDATE SET last_agent = excluded.last_agent,
-			message_count = message_count + 2, last_activity = excluded.last_activity`,
-		x.UserID, x.SessionID, x.AgentID, x.AskedAt.UnixMilli(), at); err != nil {
+	var pending, asked any
+	if x.Pending != nil {
+		pending, asked = string(x.Pending), at
+	}
+	if _, err := tx.Exec(`INSERT INTO sessions (user_id, session_id, last_agent, message_count, created_at, last_activity, question, asked_at)
+		VALUES (?, ?, ?, 2, ?, ?, ?, ?)
+		ON CONFLICT (user_id, session_id) DO UPDATE SET
+			last_agent = CASE WHEN excluded.last_agent <> '' THEN excluded.last_agent ELSE last_agent END,
+			message_count = message_count + 2, last_activity = excluded.last_activity,
+			question = excluded.question, asked_at = excluded.asked_at`,
+		x.UserID, x.SessionID, x.AgentID, x.AskedAt.UnixMilli(), at, pending, asked); err != nil {
 		return fmt.Errorf("store session: %w", err)
 	}
 	return nil
 }
 
+// Past is what a session's next message follows.
+type Past struct {
+	Messages  []chat.Message // oldest first
+	LastAgent string         // who answered last
+	// Pending is the question that waits, in its stored form, and Asked when it
+	// was put; nil when none does.
+	Pending []byte
+	Asked   time.Time
+}
+
 // Window returns the newest n messages of a session in the order they were
-// said, and the agent that answered last.
-func Window(ctx context.Context, db *store.DB, userID, sessionID string, n int) (msgs []chat.Message, lastAgent string, err error) {
-	err = db.QueryRow(ctx, `SELECT last_agent FROM sessions WHERE user_id = ? AND session_id = ?`, []any{userID, sessionID}, &lastAgent)
+// said, with what else the next one follows.
+func Window(ctx context.Context, db *store.DB, userID, sessionID string, n int) (p Past, err error) {
+	var asked sql.NullInt64
+	err = db.QueryRow(ctx, `SELECT last_agent, question, asked_at FROM sessions WHERE user_id = ? AND session_id = ?`,
+		[]any{userID, sessionID}, &p.LastAgent, &p.Pending, &asked)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, "", nil
+		return Past{}, nil
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("read session: %w", err)
+		return Past{}, fmt.Errorf("read session: %w", err)
+	}
+	if asked.Valid {
+		p.Asked = time.UnixMilli(asked.Int64).UTC()
 	}
 	if n <= 0 {
-		return nil, lastAgent, nil
+		return p, nil
 	}
 	rows, err := db.Query(ctx, `SELECT role, content FROM messages WHERE user_id = ? AND session_id = ?
 		ORDER BY mid DESC LIMIT ?`, userID, sessionID, n)
 	if err != nil {
-		return nil, "", fmt.Errorf("read buffer: %w", err)
+		return Past{}, fmt.Errorf("read buffer: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var m chat.Message
 		if err := rows.Scan(&m.Role, &m.Content); err != nil {
-			return nil, "", fmt.Errorf("read buffer: %w", err)
+			return Past{}, fmt.Errorf("read buffer: %w", err)
 		}
-		msgs = append(msgs, m)
+		p.Messages = append(p.Messages, m)
 	}
-	slices.Reverse(msgs)
-	return msgs, lastAgent, rows.Err()
+	slices.Reverse(p.Messages)
+	return p, rows.Err()
+}
+
+// Withdraw takes the question of a session back, in the caller's commit.
+func Withdraw(tx *store.Tx, userID, sessionID string) error {
+	if _, err := tx.Exec(`UPDATE sessions SET question = NULL, asked_at = NULL
+		WHERE user_id = ? AND session_id = ? AND asked_at IS NOT NULL`, userID, sessionID); err != nil {
+		return fmt.Errorf("withdraw a question: %w", err)
+	}
+	return nil
+}
+
+// Expire takes back what was asked before the given time, in the caller's
+// commit, and returns the sessions that were asked.
+func Expire(tx *store.Tx, before time.Time) ([]Session, error) {
+	rows, err := tx.Query(`UPDATE sessions SET question = NULL, asked_at = NULL WHERE asked_at < ?
+		RETURNING user_id, session_id`, before.UnixMilli())
+	if err != nil {
+		return nil, fmt.Errorf("expire questions: %w", err)
+	}
+	defer rows.Close()
+	var out []Session
+	for rows.Next() {
+		var s Session
+		if err := rows.Scan(&s.UserID, &s.ID); err != nil {
+			return nil, fmt.Errorf("expire questions: %w", err)
+		}
+		out = append(out, s)
+	}
+	return out, rows.Err()
 }
 
 // activeFor is how long after its last message a session counts as active:
