@@ -25,18 +25,34 @@ const localProfile = "localhost"
 // initCommand makes a home.
 func (a *app) initCommand() *cobra.Command {
 	var opts supervisor.InitOptions
+	var models modelFlags
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Make the directory of a supervisor with settings and a random key pair",
-		Long: `Make the directory of a supervisor with settings and a random key pair.
+		Short: "Make the directory of a supervisor: settings, a random key pair and models",
+		Long: `Make the directory of a supervisor: settings, a random key pair and models.
 
 At a terminal it asks for the name and the port, unless --yes is given. Settings
 that are there already are kept; at a terminal they can be edited, or replaced
-by new ones with new keys.`,
+by new ones with new keys.
+
+Then it fetches what formations find memories with: an embedding model, half a
+gigabyte, and the ONNX Runtime that runs it fast. Both go into the directory
+cache, or that of SVC_CACHE_DIR, and are checked. A fetch that broke goes on
+where it ended. Without a network all else works: memories are then found by
+their words, and the model comes when a formation first needs it, or when init
+is called again. The keys of models in config.yaml, and the variables
+HF_ENDPOINT, HF_TOKEN, SVC_ONNXRUNTIME_URL and SVC_ONNXRUNTIME_SHA256, name
+other places to fetch from, SVC_ONNXRUNTIME_LIB a library that is here.`,
+		Example: `  supervisor init --yes
+  supervisor init --yes --no-models
+  HF_ENDPOINT=https://hub.example supervisor init --yes --model local/intfloat/multilingual-e5-small`,
 		Args: cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			opts.Home = a.homeDir()
+			if err := models.check(); err != nil {
+				return err
+			}
 			if a.inTTY && !yes {
 				if err := a.askInit(cmd.Context(), &opts); err != nil {
 					return err
@@ -49,14 +65,15 @@ by new ones with new keys.`,
 			if err := a.saveLocal(opts.Home, made); err != nil {
 				a.say("warning: the profile %s was not saved: %v", localProfile, err)
 			}
-			return a.printInit(opts.Home, made)
+			return a.finishInit(cmd.Context(), opts.Home, made, models)
 		}),
 	}
 	cmd.Flags().StringVar(&opts.Name, "name", "", "name of the server, part of its id (default: the host's)")
 	cmd.Flags().StringVar(&opts.Host, "host", "127.0.0.1", "address that the management API listens on")
 	cmd.Flags().IntVar(&opts.Port, "port", 7890, "port that the management API listens on")
 	cmd.Flags().BoolVar(&yes, "yes", false, "never ask")
-	cmd.Flags().Bool("no-models", false, "fetch no model (none is fetched in this release)")
+	cmd.Flags().BoolVar(&models.none, "no-models", false, "fetch no embedding model")
+	cmd.Flags().StringArrayVar(&models.ids, "model", nil, "embedding model to fetch, may be repeated (default: "+supervisor.DefaultModel+")")
 	return cmd
 }
 
@@ -140,20 +157,4 @@ func (a *app) saveLocal(dir string, made supervisor.InitResult) error {
 	}
 	book.set(localProfile, profile{URL: made.URL, KeyID: made.KeyID, SecretKey: client.Secret(made.Secret)})
 	return book.save()
-}
-
-// printInit tells where the settings are. The secret stays in the file.
-func (a *app) printInit(dir string, made supervisor.InitResult) error {
-	if a.json() {
-		return a.printJSON(map[string]any{
-			"config": made.ConfigPath, "created": made.Created, "url": made.URL, "key_id": made.KeyID,
-		})
-	}
-	verb := "wrote"
-	if !made.Created {
-		verb = "kept"
-	}
-	_, err := fmt.Fprintf(a.out, "%s %s (address and keys are in it)\nnext: supervisor serve --home %s\n",
-		verb, made.ConfigPath, dir)
-	return err
 }

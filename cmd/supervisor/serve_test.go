@@ -41,7 +41,7 @@ func TestServe_ServesUntilInterruptedAndIsFoundByItsHome(t *testing.T) {
 	t.Parallel()
 	s := &session{home: t.TempDir()}
 	home := filepath.Join(t.TempDir(), "home")
-	if code := s.run(t.Context(), "init", "--home", home, "--port", "1"); code != 0 {
+	if code := s.run(t.Context(), "init", "--home", home, "--port", "1", "--no-models"); code != 0 {
 		t.Fatalf("init: exit code %d: %s", code, s.er.String())
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -90,7 +90,7 @@ func TestServe_SaysWhatItCannotUse(t *testing.T) {
 	if code := s.run(t.Context(), "serve", "--home", home); code != exitFailed || !strings.Contains(s.er.String(), "supervisor init --home") {
 		t.Errorf("without a home: exit code %d: %s", code, s.er.String())
 	}
-	if code := s.run(t.Context(), "init", "--home", home); code != 0 {
+	if code := s.run(t.Context(), "init", "--home", home, "--no-models"); code != 0 {
 		t.Fatalf("init: exit code %d", code)
 	}
 	if code := s.run(t.Context(), "serve", "--home", home, "--log-level", "loud"); code != exitUsage {

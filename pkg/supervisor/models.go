@@ -179,6 +179,9 @@ func (f *fetcher) model(ctx context.Context, id string) Fetched {
 		return out
 	}
 	_, had := f.hub.Find(ref)
+	if !had {
+		f.tell(Fetching{Name: id}) // before the hub is asked, which may take a while
+	}
 	s, err := f.hub.Fetch(ctx, ref, f.progress(id))
 	if err != nil {
 		out.Err = err
@@ -200,6 +203,9 @@ func (f *fetcher) library(ctx context.Context) Fetched {
 	want, err := f.wanted()
 	if err == nil {
 		_, missing := os.Stat(f.hub.LibraryPath(want))
+		if missing != nil {
+			f.tell(Fetching{Name: RuntimeName})
+		}
 		if out.Path, err = f.hub.FetchLibrary(ctx, want, f.progress(RuntimeName)); err == nil {
 			out.Fresh = missing != nil
 			return out

@@ -228,7 +228,7 @@ func TestModelSettings_AreChecked(t *testing.T) {
 		"models: {onnxruntime: {url: 'https://h/x.tgz', sha256: abc}}":             "models.onnxruntime.sha256: want 64",
 		"models: {onnxruntime: {url: 'https://h/x.tgz'}}":                          "go together",
 		"models: {onnxruntime: {sha256: " + sum + "}}":                             "go together",
-		"models: {onnxruntime: {libary: x}}":                                       `did you mean "library"?`,
+		"models: {onnxruntime: {librari: x}}":                                      `did you mean "library"?`,
 		"models: {hub: 'https://user:hunter2@hub.example', onnxruntime: {sha: x}}": "unknown key",
 	} {
 		_, err := parseText(t, text, nil)

@@ -192,7 +192,7 @@ func (f *fetch) refusal(res *http.Response) error {
 	case res.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return errRange
 	case !f.isModel() && res.StatusCode < http.StatusInternalServerError && res.StatusCode != http.StatusTooManyRequests:
-		return final(fault.New(fault.NotFound, NameNotFound, fmt.Sprintf("%s: %s answered %s for %s", f.what, f.host, res.Status, res.Request.URL.Redacted())))
+		return final(fault.New(fault.NotFound, NameNotFound, fmt.Sprintf("%s: %s answered %s for %s", f.what, res.Request.URL.Host, res.Status, res.Request.URL.Path)))
 	case code == "RevisionNotFound":
 		return final(fault.New(fault.NotFound, NameNotFound, fmt.Sprintf("embedding model %s: %s has no revision %q", f.ref, f.ref.ID(), f.ref.Revision)))
 	case code == "GatedRepo" || res.StatusCode == http.StatusForbidden,

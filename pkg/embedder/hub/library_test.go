@@ -127,7 +127,8 @@ func TestFetchLibrary_SaysWhatIsWrong(t *testing.T) {
 		"other machine": {embedtest.Archive(t, map[string][]byte{"libonnxruntime.so": embedtest.FakeLibrary(elf.EM_AARCH64)}), nil, fault.Unprocessable, hub.NameUnsuitable, []string{"AARCH64", "amd64"}},
 		"text in its place": {
 			embedtest.Archive(t, map[string][]byte{"libonnxruntime.so": []byte("INPUT(libonnxruntime.so.1)")}),
-			nil, fault.Unprocessable, hub.NameUnsuitable, []string{"library is damaged"},
+			nil, fault.Unprocessable, hub.NameUnsuitable,
+			[]string{"library is damaged"},
 		},
 	}
 	for name, tt := range tests {
