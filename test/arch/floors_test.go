@@ -151,6 +151,11 @@ var floors = []floor{
 		[]string{"pkg/confine", "pkg/manifest", "pkg/formation/chat", "pkg/formation/media/document"},
 		"makes files ready for models; what unpacks them runs confined",
 	},
+	{
+		"pkg/formation/mcpclient",
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/store"},
+		"speaks with tool servers; what offers its tools to agents is the assembly",
+	},
 	{"pkg/formation/jobs", []string{"pkg/formation/store"}, "work that outlives a request, over the store's database"},
 	{"pkg/formation/spool", []string{"pkg/formation/store"}, "rows that wait for a supervisor; the assembly sends them"},
 	{
