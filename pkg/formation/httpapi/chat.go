@@ -34,8 +34,25 @@ type chatData struct {
 }
 
 type chatMessage struct {
-	Role    chat.Role `json:"role"`
-	Content string    `json:"content"`
+	Role     chat.Role     `json:"role"`
+	Content  string        `json:"content"`
+	UI       []chat.Widget `json:"ui,omitempty"`
+	Metadata *chatMetadata `json:"metadata,omitempty"`
+}
+
+// chatMetadata says what a program may want to know of a reply. RequestID names
+// the earlier request whose question this turn answered.
+type chatMetadata struct {
+	SessionID            string   `json:"session_id"`
+	Agents               []string `json:"agents,omitempty"`
+	RequiresUserResponse bool     `json:"requires_user_response,omitempty"`
+	RequestID            string   `json:"request_id,omitempty"`
+}
+
+func messageOf(r *turn.Reply) chatMessage {
+	return chatMessage{Role: chat.Assistant, Content: r.Response, UI: r.Widgets, Metadata: &chatMetadata{
+		SessionID: r.SessionID, Agents: r.Agents, RequiresUserResponse: r.Asks(), RequestID: r.Answers,
+	}}
 }
 
 // acceptedData is the data of a turn that goes on in the background.
@@ -102,7 +119,7 @@ func (a *api) answer(c echo.Context, h *turn.Handle) error {
 		Object: objectChat, Timestamp: r.CompletedAt.UnixMilli(), Type: typeChatCompleted,
 		Request: requestInfo{ID: r.RequestID, IdempotencyKey: stringOrNil(h.IdempotencyKey)}, Success: true,
 		Data: &chatData{
-			Response: r.Response, Message: chatMessage{Role: chat.Assistant, Content: r.Response},
+			Response: r.Response, Message: messageOf(r),
 			SessionID: r.SessionID, UserID: r.UserID, RequestID: r.RequestID, Status: r.Status,
 			ProcessingMode: r.ProcessingMode, Agent: r.Agent, Model: r.Model, Usage: r.Usage,
 		},
@@ -199,7 +216,7 @@ func (a *api) turnRequest(c echo.Context, who *caller, in *chatBody) *turn.Reque
 	}
 	return &turn.Request{
 		ID: httpx.RequestID(c), UserID: who.user, SessionID: in.SessionID, AgentID: in.AgentID,
-		Message: message, Mode: in.mode(),
+		Message: message, Click: in.UIResponse.click(), Mode: in.mode(),
 		Stream: a.wantsStream(c, in), OnDisconnect: in.OnDisconnect,
 		Threshold: in.threshold(),
 	}

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/manifest"
 )
@@ -30,15 +30,36 @@ type chatBody struct {
 	ThresholdSeconds *float64   `json:"threshold_seconds"`
 	OnDisconnect     string     `json:"on_disconnect"`
 	SourceChannel    string     `json:"source_channel"`
-	// UIResponse answers an options widget. It is ignored unless it matches a
-	// pending one, and nothing here makes widgets.
-	UIResponse json.RawMessage `json:"ui_response"`
+	// UIResponse answers an options widget. The turn ignores it unless it matches
+	// the one that waits.
+	UIResponse *uiResponse `json:"ui_response"`
+}
+
+// uiResponse is a choice made in a widget: {id, value} or {id, index}.
+type uiResponse struct {
+	ID    string  `json:"id"`
+	Value *string `json:"value"`
+	Index *int    `json:"index"`
+}
+
+// click is the choice for the turn; nil when there is none, or nothing is chosen.
+func (u *uiResponse) click() *chat.UIReply {
+	if u == nil || (u.Value == nil && u.Index == nil) {
+		return nil
+	}
+	c := &chat.UIReply{ID: u.ID, Index: u.Index}
+	if u.Value != nil {
+		c.Value = *u.Value
+	}
+	return c
 }
 
 // The bounds of the ids a caller chooses, in bytes.
 const (
 	maxRequestID = 128
 	maxOtherID   = 256
+	// maxValue is that of the value of an option: a widget is smaller.
+	maxValue = 4096
 )
 
 // maxThreshold is the largest threshold_seconds, one year.
@@ -72,6 +93,12 @@ func (in *chatBody) check(maxMessage int) []httpx.FieldError {
 			"string", httpx.ExtraField)
 	}
 	checkFiles(&bad, in.Files)
+	if u := in.UIResponse; u != nil {
+		checkID(&bad, "ui_response.id", u.ID, maxOtherID)
+		if u.Value != nil && len(*u.Value) > maxValue {
+			bad.add("ui_response.value", fmt.Sprintf("Use at most %d bytes", maxValue), "string", httpx.TooLong)
+		}
+	}
 	if in.SourceChannel != "" {
 		bad.add("source_channel", "Channels are not available: leave it out", "string", httpx.ExtraField)
 	}
@@ -103,7 +130,7 @@ func (in *chatBody) checkMessage(bad *checker, most int) {
 	switch {
 	case in.Message == nil:
 		bad.add("message", "Field required", "string", httpx.Missing)
-	case strings.TrimSpace(*in.Message) == "" && len(in.Files) == 0:
+	case strings.TrimSpace(*in.Message) == "" && len(in.Files) == 0 && in.UIResponse == nil:
 		bad.add("message", "The message is blank", "string", httpx.TooShort)
 	// Characters are counted only when there are enough bytes for too many.
 	case most > 0 && len(*in.Message) > most && utf8.RuneCountInString(*in.Message) > most:

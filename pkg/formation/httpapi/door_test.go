@@ -24,6 +24,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/media"
 	"github.com/agentformation/service/pkg/formation/memory"
 	"github.com/agentformation/service/pkg/formation/overlord"
+	"github.com/agentformation/service/pkg/formation/overlord/clarify"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/secrets/credentials"
 	"github.com/agentformation/service/pkg/formation/store"
@@ -63,7 +64,25 @@ func (s *script) Handle(ctx context.Context, in overlord.Input, sink chat.Sink) 
 			answer.Heard = "spoken words"
 		}
 	}
+	if in.Pending != nil {
+		answer.Settles = chat.SettlesDropped
+		if r := clarify.Read(*in.Pending, in.Message, in.Click); r.Verdict == clarify.Choice {
+			answer.Settles, in.Message = chat.SettlesAnswered, in.Pending.Options[r.Option].Value
+			answer.Heard = in.Pending.Options[r.Option].Label
+		}
+	}
 	switch {
+	case strings.HasPrefix(in.Message, "ask"):
+		q := chat.Question{
+			ID: "ui_000000000000000000001", Kind: "test", Prompt: "Which one?", RequestID: in.RequestID, Message: in.Message,
+			Options: []chat.Option{{Value: "tea", Label: "Tea"}, {Value: "milk", Label: "Milk"}, {Value: "ask more", Label: "Other"}},
+		}
+		no := false
+		answer.Content, answer.Question, answer.Agents = q.Prompt, &q, []string{agent}
+		answer.Widgets = []chat.Widget{{Type: chat.WidgetOptions, ID: q.ID, Prompt: q.Prompt, Options: q.Options, Multi: &no}}
+		return answer, nil
+	case strings.HasPrefix(in.Message, "link"):
+		answer.Widgets = []chat.Widget{{Type: chat.WidgetActionLink, ID: "ui_000000000000000000002", Label: "Sign in", URL: "https://example.com/in"}}
 	case strings.HasPrefix(in.Message, "fail"):
 		return answer, fault.New(fault.RateLimited, "", "model demo/one: the provider limits the rate of requests")
 	case strings.HasPrefix(in.Message, "break"):

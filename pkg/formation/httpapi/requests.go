@@ -7,7 +7,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/httpx"
 )
 
@@ -24,6 +26,10 @@ type requestDocument struct {
 	// Result and Response are both the text of a completed turn.
 	Result   *string `json:"result,omitempty"`
 	Response *string `json:"response,omitempty"`
+	// UI are the widgets that go with the text, ClarificationQuestion what a
+	// request asks that awaits clarification.
+	UI                    []chat.Widget `json:"ui,omitempty"`
+	ClarificationQuestion string        `json:"clarification_question,omitempty"`
 }
 
 // requestItem is a record in the list, where progress is a number.
@@ -85,6 +91,9 @@ func (a *api) getRequest(c echo.Context, who caller) error {
 	}
 	if r.Status == request.Completed {
 		doc.Result, doc.Response = &r.Result, &r.Result
+	}
+	if doc.UI, doc.ClarificationQuestion, err = turn.Shown(r); err != nil {
+		return err
 	}
 	return a.reply(c, objectRequestStatus, typeRequestStatus, &doc)
 }

@@ -133,8 +133,8 @@ type Request struct {
 	Files        []chat.File
 	Click        *chat.UIReply // a choice made in a widget; nil for none
 	Mode         string        // "", Auto, Sync or Async; "" means the manifest's
-	Stream       bool   // frames are wanted; wins over Mode
-	OnDisconnect string // "" means the manifest's
+	Stream       bool          // frames are wanted; wins over Mode
+	OnDisconnect string        // "" means the manifest's
 	// Threshold replaces async.threshold_seconds when not nil.
 	Threshold *time.Duration
 	// IdempotencyKey lets the caller repeat the request; BodyHash and Route
