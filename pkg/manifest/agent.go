@@ -29,6 +29,8 @@ type Agent struct {
 	Metadata map[string]any
 	Active   bool // always true in Formation.Agents
 
+	// Raw is the agent as written, see Formation.Raw.
+	Raw map[string]any `json:"-"`
 	// File and Line say where the agent was written.
 	File string
 	Line int

@@ -100,6 +100,7 @@ func (d *decoder) agent(n *node, p agentPlace) (*Agent, *node) {
 	}
 	a := &Agent{Active: true, File: n.file, Line: n.at.line, Buffer: p.formation.Memory.Buffer}
 	at := d.agentKeys(o, a, p)
+	a.Raw, _ = n.plain().(map[string]any)
 	if a.ID == "" {
 		return nil, nil
 	}
