@@ -18,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
 
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/manifest"
 )
@@ -33,6 +34,9 @@ type Config struct {
 	Requests Requests
 	Sessions Sessions
 	Usage    Usage
+	// Telemetry is what /v1/events, /v1/logs and /metrics show; nil leaves the
+	// routes out.
+	Telemetry *telemetry.Hub
 	// Files makes files ready for models; without it none are taken.
 	Files Files
 	// Secrets serves /v1/secrets; nil leaves the routes out.
@@ -126,6 +130,7 @@ func (a *api) routes(e *echo.Echo) {
 	e.POST("/v1/audiochat", a.guard(clientOrAdmin, userOptional, a.audioChat))
 	e.GET("/v1/requests", a.guard(dual, userByClient, a.listRequests))
 	e.GET("/v1/requests/:id", a.guard(dual, userOptional, a.getRequest))
+	e.GET("/v1/requests/:id/trace", a.guard(dual, userOptional, a.getTrace))
 	e.DELETE("/v1/requests/:id", a.guard(dual, userOptional, a.cancelRequest))
 	e.GET("/v1/sessions", a.guard(clientOrAdmin, userRequired, a.listSessions))
 	e.GET("/v1/sessions/:id", a.guard(clientOrAdmin, userRequired, a.getSession))
@@ -136,6 +141,7 @@ func (a *api) routes(e *echo.Echo) {
 	e.GET("/v1/usage", a.guard(adminOnly, userNone, a.usage))
 	e.GET("/v1/agents", a.guard(adminOnly, userNone, a.listAgents))
 	e.GET("/v1/agents/:id", a.guard(adminOnly, userNone, a.getAgent))
+	a.observeRoutes(e)
 	a.secretRoutes(e)
 	a.credentialRoutes(e)
 }

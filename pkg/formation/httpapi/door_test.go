@@ -28,6 +28,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/secrets/credentials"
 	"github.com/agentformation/service/pkg/formation/store"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/manifest"
@@ -156,6 +157,7 @@ type door struct {
 	script *script
 	turns  *turn.Service
 	ledger *budget.Ledger
+	hub    *telemetry.Hub
 	db     *store.DB
 }
 
@@ -182,7 +184,7 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	}
 	var ids atomic.Int64
 	newID := func(prefix string) string { return fmt.Sprintf("%s%d", prefix, ids.Add(1)) }
-	d := &door{db: db, script: &script{started: make(chan string, 10), release: make(chan struct{})}}
+	d := &door{db: db, hub: telemetry.New(telemetry.Config{Now: clock}), script: &script{started: make(chan string, 10), release: make(chan struct{})}}
 	queue, err := jobs.New(t.Context(), jobs.Config{DB: db, Log: zerolog.Nop(), Handlers: map[string]jobs.Handler{
 		turn.JobKind: func(ctx context.Context, j jobs.Job) error { return d.turns.RunJob(ctx, j.Key) },
 	}})
@@ -191,7 +193,7 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	}
 	mem := memory.New(memory.Config{DB: db, FormationID: opt.formation.ID, BufferSize: 10, NewID: newID})
 	d.turns = turn.New(t.Context(), turn.Config{
-		DB: db, Memory: mem, Overlord: d.script, Jobs: queue, NewID: newID, Log: zerolog.Nop(),
+		DB: db, Memory: mem, Overlord: d.script, Jobs: queue, NewID: newID, Telemetry: d.hub, Log: zerolog.Nop(),
 		Async:    manifest.Async{Mode: "auto", Threshold: time.Minute, EnableEstimation: true, ResultTTL: time.Hour, OnDisconnect: "continue"},
 		Response: manifest.Response{Format: "markdown", StreamTokens: true, Progress: true},
 	})
@@ -207,7 +209,7 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	}
 	handler, err := httpapi.New(httpapi.Config{
 		Formation: opt.formation, Turns: d.turns, Requests: request.Reader{DB: db}, Sessions: mem,
-		Usage: d.ledger,
+		Usage: d.ledger, Telemetry: d.hub,
 		Files: files,
 		Keys: func() httpapi.Keys {
 			return httpapi.Keys{

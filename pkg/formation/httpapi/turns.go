@@ -23,6 +23,9 @@ type Turns interface {
 	// Cancel ends a turn and says how: cooperative or immediate. Faults:
 	// NotFound, Forbidden, OPERATION_FAILED when it has ended otherwise.
 	Cancel(ctx context.Context, userID, requestID string, admin bool) (cancellation string, err error)
+	// Trace returns the object {"spans":[…],"totals":{…}} of a turn, running or
+	// ended. Faults: NotFound, Forbidden.
+	Trace(ctx context.Context, userID, requestID string, admin bool) ([]byte, error)
 	// Counts returns how many turns were accepted since the start and how many
 	// are open.
 	Counts() (total, active int64)

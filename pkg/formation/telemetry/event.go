@@ -73,6 +73,8 @@ type Subscription struct {
 	match  func(*Event) bool
 	events chan *Event
 	lost   atomic.Int64
+	done   chan struct{}
+	once   sync.Once
 }
 
 // Subscribe begins to gather the events that match, nil for all, until Close.
@@ -82,7 +84,7 @@ func (h *Hub) Subscribe(buffer int, match func(*Event) bool) *Subscription {
 	if buffer <= 0 {
 		buffer = DefaultBuffer
 	}
-	s := &Subscription{hub: h, match: match, events: make(chan *Event, buffer)}
+	s := &Subscription{hub: h, match: match, events: make(chan *Event, buffer), done: make(chan struct{})}
 	h.subs.change(func(list []*Subscription) []*Subscription { return append(list, s) })
 	return s
 }
@@ -105,6 +107,9 @@ func (s *subscribers) change(edit func([]*Subscription) []*Subscription) {
 // Events gives the events. It is never closed.
 func (s *Subscription) Events() <-chan *Event { return s.events }
 
+// Done is closed when the hub has dismissed its observers.
+func (s *Subscription) Done() <-chan struct{} { return s.done }
+
 // Lost returns how many events found no room since it was asked last.
 func (s *Subscription) Lost() int64 { return s.lost.Swap(0) }
 
@@ -119,6 +124,19 @@ func (s *Subscription) Close() {
 		}
 		return kept
 	})
+}
+
+// Dismiss tells those who observe now that they are to leave, and come back to
+// the process that takes over.
+func (h *Hub) Dismiss() {
+	if h == nil {
+		return
+	}
+	if list := h.subs.list.Load(); list != nil {
+		for _, s := range *list {
+			s.once.Do(func() { close(s.done) })
+		}
+	}
 }
 
 // Listening tells whether anybody observes.
