@@ -14,6 +14,7 @@ import (
 	mcpsdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/manifest"
 )
 
 // request is something asked of a server: a call of a tool, or a resource.
@@ -26,8 +27,10 @@ type request struct {
 	ask func(ctx context.Context, cs *mcpsdk.ClientSession, token string) error
 }
 
-// do asks a server, again when that is safe and the connection was lost. Its
-// errors are *Error, or the server's own answer as a *jsonrpc.Error.
+// do asks a server, again when nothing had begun. What was begun is asked again
+// once, if it may be, and not of a process: one that died in the middle of a call
+// may have died of it. Errors are *Error, or the server's own answer as a
+// *jsonrpc.Error.
 func (s *server) do(ctx context.Context, r request) error {
 	for try := 0; ; try++ {
 		err := s.once(ctx, r)
@@ -35,7 +38,7 @@ func (s *server) do(ctx context.Context, r request) error {
 		if !ok || e.final || ctx.Err() != nil || try >= s.file.RetryAttempts {
 			return err
 		}
-		if e.begun && !r.repeatable || !pause(ctx, try) {
+		if e.begun && (!r.repeatable || try > 0 || s.file.Type == manifest.MCPCommand) || !pause(ctx, try) {
 			return err
 		}
 	}
