@@ -77,9 +77,9 @@ func (k *checker) add(field, msg, typ, word string) {
 func (in *chatBody) check(maxMessage int) []httpx.FieldError {
 	var bad checker
 	in.checkMessage(&bad, maxMessage)
-	checkID(&bad, "agent_id", in.AgentID, maxOtherID)
-	checkID(&bad, "session_id", in.SessionID, maxOtherID)
-	checkID(&bad, "group_id", in.GroupID, maxOtherID)
+	checkID(&bad, "agent_id", in.AgentID)
+	checkID(&bad, "session_id", in.SessionID)
+	checkID(&bad, "group_id", in.GroupID)
 	if !validRequestID(in.RequestID) {
 		bad.add("request_id", "Use 1 to 128 characters of A-Z, a-z, 0-9, _ and -", "string", httpx.InvalidFormat)
 	}
@@ -94,7 +94,7 @@ func (in *chatBody) check(maxMessage int) []httpx.FieldError {
 	}
 	checkFiles(&bad, in.Files)
 	if u := in.UIResponse; u != nil {
-		checkID(&bad, "ui_response.id", u.ID, maxOtherID)
+		checkID(&bad, "ui_response.id", u.ID)
 		if u.Value != nil && len(*u.Value) > maxValue {
 			bad.add("ui_response.value", fmt.Sprintf("Use at most %d bytes", maxValue), "string", httpx.TooLong)
 		}
@@ -138,10 +138,10 @@ func (in *chatBody) checkMessage(bad *checker, most int) {
 	}
 }
 
-func checkID(bad *checker, field, id string, most int) {
+func checkID(bad *checker, field, id string) {
 	switch {
-	case len(id) > most:
-		bad.add(field, fmt.Sprintf("Use at most %d bytes", most), "string", httpx.TooLong)
+	case len(id) > maxOtherID:
+		bad.add(field, fmt.Sprintf("Use at most %d bytes", maxOtherID), "string", httpx.TooLong)
 	case strings.ContainsFunc(id, isControl):
 		bad.add(field, "Leave out control characters", "string", httpx.InvalidFormat)
 	}

@@ -22,7 +22,7 @@ var (
 
 func tags(names string) map[string]bool {
 	m := make(map[string]bool)
-	for _, name := range strings.Fields(names) {
+	for name := range strings.FieldsSeq(names) {
 		m[name] = true
 	}
 	return m

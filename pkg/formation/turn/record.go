@@ -88,10 +88,21 @@ func (s *Service) endCompleted(t *live, answer chat.Answer) (lost error) {
 			Message: message, Answer: answer.Content, AskedAt: t.rec.CreatedAt, AnsweredAt: now, Question: answer.Question,
 		})
 	})
-	if err == nil && !ended { // it was cancelled between the answer and this commit
+	switch {
+	case err == nil && !ended: // it was cancelled between the answer and this commit
 		t.reply = cancelledReply(t.rec, now)
+	case err == nil && len(answer.Widgets) > 0:
+		t.tell("ui.emitted", "The answer comes with widgets", map[string]any{"widgets": len(answer.Widgets), "types": typesOf(answer.Widgets)})
 	}
 	return err
+}
+
+func typesOf(widgets []chat.Widget) []string {
+	types := make([]string, len(widgets))
+	for i := range widgets {
+		types[i] = string(widgets[i].Type)
+	}
+	return types
 }
 
 // settleWaiting ends what waited in the session for the question that was

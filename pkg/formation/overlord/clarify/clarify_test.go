@@ -7,8 +7,6 @@ import (
 	"github.com/agentformation/service/pkg/formation/overlord/clarify"
 )
 
-func at(i int) *int { return &i }
-
 func choice(i int) clarify.Reply {
 	return clarify.Reply{Verdict: clarify.Choice, Option: i, Sure: true}
 }
@@ -34,10 +32,10 @@ func TestRead_UnderstandsWordsAndClicks(t *testing.T) {
 		want     clarify.Reply
 	}{
 		{accounts, "", &chat.UIReply{ID: "ui_abc", Value: "acc-2"}, choice(1)},
-		{accounts, "something else", &chat.UIReply{ID: "ui_abc", Index: at(0)}, choice(0)},
+		{accounts, "something else", &chat.UIReply{ID: "ui_abc", Index: new(0)}, choice(0)},
 		{accounts, "", &chat.UIReply{ID: "ui_abc", Value: "acc-9"}, sure(clarify.Blank)},
-		{accounts, "", &chat.UIReply{ID: "ui_abc", Index: at(3)}, sure(clarify.Blank)},
-		{accounts, "", &chat.UIReply{ID: "ui_abc", Index: at(-1)}, sure(clarify.Blank)},
+		{accounts, "", &chat.UIReply{ID: "ui_abc", Index: new(3)}, sure(clarify.Blank)},
+		{accounts, "", &chat.UIReply{ID: "ui_abc", Index: new(-1)}, sure(clarify.Blank)},
 		{accounts, "", &chat.UIReply{ID: "ui_xyz", Value: "acc-2"}, sure(clarify.Blank)},
 		{chat.Question{Options: accounts.Options}, "", &chat.UIReply{Value: "acc-2"}, sure(clarify.Blank)},
 		{accounts, "ui_abc#1", nil, choice(1)},
@@ -70,7 +68,7 @@ func TestRead_UnderstandsWordsAndClicks(t *testing.T) {
 		{open, "In Paris?", nil, sure(clarify.Text)},
 		{open, "what is on television tonight?", nil, perhaps(clarify.New)},
 		{open, "forget it", nil, sure(clarify.Cancel)},
-		{open, "", &chat.UIReply{ID: "ui_open", Index: at(0)}, sure(clarify.Blank)},
+		{open, "", &chat.UIReply{ID: "ui_open", Index: new(0)}, sure(clarify.Blank)},
 		{chat.Question{Options: []chat.Option{{Value: "cancel", Label: "Cancel the order"}}}, "cancel", nil, choice(0)},
 	} {
 		if got := clarify.Read(c.question, c.message, c.click); got != c.want {
