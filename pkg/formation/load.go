@@ -204,7 +204,7 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 
 // providerKey is the path of a value that models resolves at each call: a new key
 // serves from the next call on.
-var providerKey = regexp.MustCompile(`(^|\.)llm\.(api_keys\.[^.]+|models(\[\d+\]|\.[^.]+)\.api_key)$`)
+var providerKey = regexp.MustCompile(`(^|\.)llm\.(api_keys\.[^.]+|(models(\[\d+\]|\.[^.]+)|base|synthesis)\.api_key)$`)
 
 func isProviderKey(r manifest.Ref) bool { return providerKey.MatchString(r.Key) }
 
@@ -229,12 +229,12 @@ func caching(m *manifest.Formation) llm.Caching {
 func providerKeys(m *manifest.Formation) (map[string]string, error) {
 	keys := make(map[string]string, len(m.LLM.APIKeys))
 	maps.Copy(keys, m.LLM.APIKeys)
-	models := slices.Clone(m.LLM.Models)
+	models := append(slices.Clone(m.LLM.Models), m.Overlord.LLM.Base, m.Overlord.LLM.Synthesis)
 	for i := range m.Agents {
 		models = append(models, m.Agents[i].LLM.Models...)
 	}
 	for _, model := range models {
-		if model.APIKey == "" {
+		if model.APIKey == "" || model.ID == "" {
 			continue
 		}
 		name, _ := manifest.SplitModel(m.LLM.Resolve(model.ID))
