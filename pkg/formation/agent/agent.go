@@ -1,7 +1,8 @@
-// Package agent runs one agent: a visible loop of a model step and, when the
-// model asks for tools, a tool step, until the model answers or a limit ends
-// it. It is given its context and tools and knows neither memory nor tool
-// servers.
+// Package agent is the loop of one agent, in phases over one state: assemble
+// the prompt, then a model step and, when the model asks for tools, a tool
+// step, with the context trimmed before each, until the model answers or a
+// limit closes the tools and it answers with what it has. It is given its
+// context and tools and knows neither memory nor tool servers.
 //
 // Every finished step is journalled before the next begins. A resumed run
 // reads the finished ones instead of repeating them; a tool call whose outcome
@@ -11,7 +12,7 @@ package agent
 import (
 	"context"
 	"iter"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -27,34 +28,55 @@ type Models interface {
 	Stream(ctx context.Context, modelID string, req llm.Request) iter.Seq2[llm.Chunk, error]
 }
 
-// Tool is something an agent may call. Errors of the tool itself come back as
-// a result with IsError, so that the model sees them; an error return means
-// that the outcome is unknown.
+// Tool is something an agent may call. It is safe for concurrent use. Errors
+// of the tool itself come back as a result with IsError. An error return means
+// that the call was cut: the model is told that its outcome is unknown, unless
+// the error has a method Begun() bool that returns false.
 type Tool interface {
 	Spec() chat.ToolSpec
 	Call(ctx context.Context, in chat.Invocation) (chat.ToolResult, error)
 }
 
+// Colleague is a Tool behind which other agents work. It journals its own
+// steps below the one that Invocation.Step names, so a resumed run calls it
+// again; it has no time limit but its agents' own, and ends with its context.
+type Colleague interface {
+	Tool
+	// Alone tells that a call must be the only one of its step, because its
+	// answer may become the answer of the run.
+	Alone() bool
+	// Work makes the call. said are the parts of the answer that were shown
+	// before; a colleague that answers in the agent's place begins with them.
+	Work(ctx context.Context, in chat.Invocation, said []string) (Work, error)
+}
+
+// Work is what came of a Colleague's call.
+type Work struct {
+	Result chat.ToolResult
+	Usage  chat.Usage
+	Agents []string // that took part
+	// Answer, when it is not nil, is the answer of the run.
+	Answer *chat.Answer
+	// Ask, when it is not nil, ends the run with a question to the user.
+	Ask *chat.Question
+	// Shown tells that text was shown that does not count, since Answer is nil.
+	Shown bool
+}
+
+// Step is a finished step of a turn.
+type Step struct {
+	Name    string
+	Payload []byte
+}
+
 // Journal keeps finished steps of a turn.
 type Journal interface {
-	// Done returns what Save stored for the step, in this life or an earlier one.
+	// Done returns what was saved for the step in an earlier life of the turn.
 	Done(step string) (payload []byte, ok bool)
 	// Save is durable when it returns.
 	Save(ctx context.Context, step string, payload []byte) error
-}
-
-// Limits end a run that does not end by itself (reference runtime.md 7.3, mcp).
-type Limits struct {
-	ToolIterations    int // model steps that may ask for tools; 10
-	ToolCalls         int // calls in one run; 50
-	RepeatedErrors    int // the same error of the same tool in a row; 3
-	ToolOutput        int // bytes of one result, the rest is cut; 1 MiB
-	ParallelToolCalls int // calls of one step at once; 8
-}
-
-// DefaultLimits are the limits of a formation that sets none.
-func DefaultLimits() Limits {
-	return Limits{ToolIterations: 10, ToolCalls: 50, RepeatedErrors: 3, ToolOutput: 1 << 20, ParallelToolCalls: 8}
+	// SaveAll saves several steps in one commit.
+	SaveAll(ctx context.Context, steps []Step) error
 }
 
 // Config is what an Agent is made of.
@@ -65,10 +87,15 @@ type Config struct {
 	Speech    Listener // nil: no recording is turned into text
 	// Tools gives what the agent may call in a run, asked at its beginning; who
 	// says for whom. nil: no tools.
-	Tools  func(ctx context.Context, who chat.Invocation) ([]Tool, error)
+	Tools func(ctx context.Context, who chat.Invocation) ([]Tool, error)
+	// Limits end a run that does not end by itself; what is 0 is taken from
+	// LimitsOf(Formation).
 	Limits Limits
-	Now    func() time.Time
-	Log    zerolog.Logger
+	// Asked tells when the agent answered since a time, oldest first, so that
+	// limits per hour and day outlive the process; nil: they do not.
+	Asked func(ctx context.Context, agentID string, since time.Time) ([]time.Time, error)
+	Now   func() time.Time
+	Log   zerolog.Logger
 }
 
 // Agent answers tasks. It is safe for concurrent use.
@@ -76,14 +103,23 @@ type Agent struct {
 	cfg      Config
 	use      manifest.ModelUse
 	settings llm.Settings
+	limits   Limits
 	system   string // the part of the system prompt that never changes
+	rate     *rate  // nil: no limit
+	schemas  schemas
+	activity *activity    // nil: nothing is pruned by it
+	window   atomic.Int64 // tokens that the model was found to take; 0: not known
 }
 
 // New prepares an agent; it connects to nothing.
 func New(cfg Config) *Agent {
-	a := &Agent{cfg: cfg, use: cfg.Agent.Use(cfg.Formation)}
+	a := &Agent{cfg: cfg, use: cfg.Agent.Use(cfg.Formation), limits: cfg.Limits.over(LimitsOf(cfg.Formation))}
 	a.settings = CallSettings(a.use.Settings)
 	a.system = systemPrompt(cfg.Agent, cfg.Formation.Soul, cfg.Formation.Overlord.Response.Format)
+	a.rate = newRate(cfg.Agent.RateLimit)
+	if p := cfg.Formation.Memory.Pruning; p != nil && p.Mode == pruneByCache {
+		a.activity = newActivity()
+	}
 	return a
 }
 
@@ -105,16 +141,26 @@ type Task struct {
 	Message string
 	Files   []chat.File
 	History []chat.Message
+	// Context is what is known beside the conversation, each section with its
+	// own heading; it goes into the system prompt.
+	Context []string
+	// Tools are offered beside those of Config.Tools.
+	Tools []Tool
+	// Said is what was shown of the turn's answer before this run; the answer
+	// begins with it.
+	Said    []string
 	Deltas  bool    // somebody reads the text while it is made
 	Journal Journal // never nil
-	// User and Request are whom the model calls are booked on.
+	// User and Request are whom the model calls are booked on; tools are called
+	// for all three.
 	User    string
 	Session string
 	Request string
 }
 
 // Run answers a task. Text goes to sink as it is made when the task asks for
-// it; the Answer carries all of it either way.
+// it; the Answer carries all of it either way. The end of ctx ends it promptly,
+// also while a tool does not listen. Faults: RATE_LIMITED, UNKNOWN_OUTCOME.
 func (a *Agent) Run(ctx context.Context, task Task, sink chat.Sink) (chat.Answer, error) {
 	if limit := a.timeout(); limit > 0 {
 		var cancel context.CancelFunc
@@ -122,25 +168,16 @@ func (a *Agent) Run(ctx context.Context, task Task, sink chat.Sink) (chat.Answer
 			"agent %s took longer than its timeout of %s", a.cfg.Agent.ID, limit))
 		defer cancel()
 	}
-	r := &run{agent: a, task: task, sink: sink, messages: a.messages(task)}
-	if err := r.equip(ctx); err != nil {
-		return chat.Answer{}, ended(ctx, err)
+	r := &run{agent: a, task: task, sink: Serial(sink), texts: task.Said}
+	r.tell(ctx, "agent.started", nil)
+	answer, err := r.loop(ctx)
+	if err != nil {
+		err = a.wording(ended(ctx, err))
+		r.tell(ctx, "agent.failed", err)
+		return chat.Answer{}, err
 	}
-	if err := r.attach(ctx); err != nil {
-		return chat.Answer{}, ended(ctx, err)
-	}
-	for {
-		reply, err := r.modelStep(ctx)
-		if err != nil {
-			return chat.Answer{}, ended(ctx, err)
-		}
-		if len(reply.Calls) == 0 {
-			return r.answer(), nil
-		}
-		if err := r.toolStep(ctx, reply.Calls); err != nil {
-			return chat.Answer{}, ended(ctx, err)
-		}
-	}
+	r.tell(ctx, "agent.completed", nil)
+	return answer, nil
 }
 
 // ended prefers the reason why the context ended to what a call made of it.
@@ -157,35 +194,4 @@ func (a *Agent) timeout() time.Duration {
 		return t.Default
 	}
 	return t.Max
-}
-
-func (a *Agent) messages(task Task) []chat.Message {
-	msgs := make([]chat.Message, 0, len(task.History)+2)
-	system := a.system + "\n\nToday is " + a.cfg.Now().UTC().Format("Monday, 2 January 2006") + " (UTC)."
-	msgs = append(msgs, chat.Message{Role: chat.System, Content: system})
-	msgs = append(msgs, task.History...)
-	return append(msgs, chat.Message{Role: chat.User, Content: task.Message})
-}
-
-// run is the state of one task.
-type run struct {
-	agent    *Agent
-	task     Task
-	sink     chat.Sink
-	messages []chat.Message
-	tools    map[string]Tool
-	specs    []chat.ToolSpec
-	texts    []string // of the model steps so far, the answer in parts
-	usage    chat.Usage
-	model    string
-	step     int // model steps so far
-	calls    int // tool calls so far
-	lastErr  string
-	sameErr  int
-}
-
-func (r *run) answer() chat.Answer {
-	return chat.Answer{
-		Content: strings.Join(r.texts, partBreak), AgentID: r.agent.cfg.Agent.ID, Model: r.model, Usage: r.usage,
-	}
 }

@@ -2,99 +2,74 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
 // partBreak stands between the texts of two model steps in one answer.
 const partBreak = "\n\n"
 
-// modelReply is a finished model step.
-type modelReply struct {
-	Text  string
-	Calls []chat.ToolCall
-	Usage chat.Usage
-	Model string
-}
-
-// storedReply is a model step in the journal. Arguments are kept as text: a
-// model may have written what is no JSON.
-type storedReply struct {
-	Text  string       `json:"text"`
-	Calls []storedCall `json:"calls"`
-	Usage chat.Usage   `json:"usage"`
-	Model string       `json:"model"`
-}
-
-type storedCall struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	Args string `json:"args"`
-	Seal string `json:"seal,omitempty"`
-}
-
-func (m modelReply) encode() ([]byte, error) {
-	s := storedReply{Text: m.Text, Usage: m.Usage, Model: m.Model}
-	for _, c := range m.Calls {
-		s.Calls = append(s.Calls, storedCall{ID: c.ID, Name: c.Name, Args: string(c.Args), Seal: c.Seal})
-	}
-	return json.Marshal(s)
-}
-
-func decodeReply(payload []byte) (modelReply, error) {
-	var s storedReply
-	if err := json.Unmarshal(payload, &s); err != nil {
-		return modelReply{}, err
-	}
-	m := modelReply{Text: s.Text, Usage: s.Usage, Model: s.Model}
-	for _, c := range s.Calls {
-		m.Calls = append(m.Calls, chat.ToolCall{ID: c.ID, Name: c.Name, Args: json.RawMessage(c.Args), Seal: c.Seal})
-	}
-	return m, nil
-}
-
-// modelStep asks the model once. A step that asks for tools is journalled
-// before they run; the last step commits with the end of the turn.
+// modelStep asks the model once. A step that asks for tools is journalled by
+// the tool step, in one commit with what that begins; the last step commits
+// with the end of the turn.
 func (r *run) modelStep(ctx context.Context) (modelReply, error) {
-	step := "model/" + strconv.Itoa(r.step)
-	reply, done, err := r.journalled(step)
+	if r.step >= r.agent.limits.ToolIterations {
+		r.close(fmt.Sprintf("Tools were asked for %d times, which is the most in one turn.", r.step))
+	}
+	reply, done, err := r.journalled(ctx, "model/"+strconv.Itoa(r.step))
+	switch {
+	case err != nil:
+	case done:
+		err = r.delta(reply.Text, true)
+	default:
+		reply, err = r.think(ctx)
+	}
 	if err != nil {
 		return modelReply{}, err
 	}
-	if done {
-		err = r.emit(chat.Event{Type: chat.Content, Stage: chat.StageResponseGeneration, Content: r.lead() + reply.Text})
-	} else {
-		reply, err = r.ask(ctx)
-	}
-	if err != nil {
-		return modelReply{}, err
-	}
-	if !done && len(reply.Calls) > 0 {
-		payload, err := reply.encode()
-		if err != nil {
-			return modelReply{}, fmt.Errorf("encode model step: %w", err)
-		}
-		if err := r.task.Journal.Save(ctx, step, payload); err != nil {
-			return modelReply{}, fmt.Errorf("journal model step: %w", err)
+	if r.closed != "" && len(reply.Calls) > 0 {
+		if reply.Calls = nil; reply.Text == "" {
+			return modelReply{}, fault.Errorf(fault.Failed, "", "agent %s found no answer. %s", r.agent.cfg.Agent.ID, r.closed)
 		}
 	}
 	r.step++
 	r.usage, r.model = r.usage.Add(reply.Usage), reply.Model
 	if reply.Text != "" {
-		r.texts = append(r.texts, reply.Text)
+		r.texts = append(slices.Clip(r.texts), reply.Text)
 	}
 	if len(reply.Calls) > 0 {
 		r.messages = append(r.messages, chat.Message{Role: chat.Assistant, Content: reply.Text, Calls: reply.Calls})
+		if !done {
+			if r.unsaved, err = reply.encode(); err != nil {
+				return modelReply{}, fmt.Errorf("encode model step: %w", err)
+			}
+		}
 	}
 	return reply, nil
 }
 
-func (r *run) journalled(step string) (reply modelReply, ok bool, err error) {
+// close ends the use of tools in this run and tells the model so. The first
+// reason stands.
+func (r *run) close(reason string) {
+	if r.closed != "" {
+		return
+	}
+	r.closed = reason
+	for i := len(r.messages) - 1; i >= 0 && r.messages[i].Role != chat.Assistant; i-- {
+		if m := &r.messages[i]; m.Role == chat.Tool {
+			m.Content += "\n\n[" + reason + " No more tools can be called now. Answer with what is known so far, and say what could not be done.]"
+			return
+		}
+	}
+}
+
+func (r *run) journalled(ctx context.Context, step string) (reply modelReply, ok bool, err error) {
 	payload, ok := r.task.Journal.Done(step)
 	if !ok {
 		return modelReply{}, false, nil
@@ -102,29 +77,45 @@ func (r *run) journalled(step string) (reply modelReply, ok bool, err error) {
 	if reply, err = decodeReply(payload); err != nil {
 		return modelReply{}, false, fmt.Errorf("decode journalled step %s: %w", step, err)
 	}
+	span := telemetry.Replayed(ctx, telemetry.KindModel, reply.Model)
+	span.Set(telemetry.AttrAgent, r.agent.cfg.Agent.ID)
+	span.Set(telemetry.AttrModel, reply.Model)
+	span.Set(telemetry.AttrTokens, telemetry.Tokens{
+		Input: reply.Usage.PromptTokens, Output: reply.Usage.CompletionTokens, Cached: reply.Usage.CachedTokens,
+	})
+	span.End(nil)
 	return reply, true, nil
 }
 
-// lead is what separates this step's text from the text before it.
-func (r *run) lead() string {
-	if len(r.texts) == 0 {
-		return ""
-	}
-	return partBreak
-}
-
-func (r *run) ask(ctx context.Context) (modelReply, error) {
-	req := llm.Request{
-		Messages: r.messages, Settings: r.agent.settings, Deltas: r.task.Deltas, Purpose: "agent",
-		Account: r.account(),
-		// Two versions of a long document look like two wordings of one question.
-		Fresh: len(r.task.Files) > 0,
-	}
-	if r.step < r.agent.cfg.Limits.ToolIterations {
-		req.Tools = r.specs
+// think asks the model, and once more with less context when it says that
+// there was too much.
+func (r *run) think(ctx context.Context) (modelReply, error) {
+	if r.step > 0 {
+		if err := r.emit(chat.Event{Type: chat.Progress, Stage: chat.StageThinking, Content: "Thinking about what the tools answered"}); err != nil {
+			return modelReply{}, err
+		}
 	}
 	if r.agent.use.ID == "" {
 		return modelReply{}, fault.Errorf(fault.Failed, "", "agent %s has no text model: set llm.models in the manifest", r.agent.cfg.Agent.ID)
+	}
+	messages := r.trimmed()
+	reply, err := r.ask(ctx, messages)
+	if err == nil || ctx.Err() != nil || !tooLong(err) {
+		return reply, err
+	}
+	if less, ok := r.shorter(messages); ok {
+		r.agent.cfg.Log.Warn().Err(err).Msg("the conversation is too long for the model; asking with shorter tool results")
+		return r.ask(ctx, less)
+	}
+	return reply, err
+}
+
+func (r *run) ask(ctx context.Context, messages []chat.Message) (modelReply, error) {
+	req := llm.Request{
+		Messages: messages, Settings: r.agent.settings, Deltas: r.task.Deltas, Purpose: "agent",
+		Account: r.account(), Tools: r.specs, NoCalls: r.closed != "",
+		// Two versions of a long document look like two wordings of one question.
+		Fresh: len(r.task.Files) > 0,
 	}
 	var text []byte
 	var last llm.Chunk
@@ -151,9 +142,10 @@ func (r *run) ask(ctx context.Context) (modelReply, error) {
 	return modelReply{Text: string(text), Calls: last.Calls, Usage: last.Usage, Model: last.Model}, nil
 }
 
+// delta shows a piece of the answer; first tells that it begins a part.
 func (r *run) delta(text string, first bool) error {
-	if first {
-		text = r.lead() + text
+	if first && len(r.texts) > 0 && text != "" {
+		text = partBreak + text
 	}
 	return r.emit(chat.Event{Type: chat.Content, Stage: chat.StageResponseGeneration, Content: text})
 }

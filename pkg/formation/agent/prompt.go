@@ -28,9 +28,9 @@ var lengthLines = map[string]string{
 }
 
 var errorLines = map[string]string{
-	"graceful":      "When something fails, say so calmly and offer what still works.",
-	"explicit":      "When something fails, say exactly what failed.",
-	"technical":     "When something fails, give the technical detail.",
+	"graceful":      "When something fails, say so calmly and offer what still works, without technical detail.",
+	"explicit":      "When something fails, say exactly what failed and why.",
+	"technical":     "When something fails, give the technical detail: which tool, with which error.",
 	"user-friendly": "When something fails, explain it in plain words without technical detail.",
 }
 
@@ -73,7 +73,30 @@ func specialization(s manifest.Specialization) string {
 	if s.ExpertiseLevel != "" {
 		line += " at " + s.ExpertiseLevel + " level"
 	}
+	if len(s.Keywords) > 0 {
+		line += ": " + strings.Join(s.Keywords, ", ")
+	}
 	return line + "."
+}
+
+// toolGuidance goes with every prompt of an agent that has tools.
+const toolGuidance = "You have tools. Call one when the answer depends on what it knows or does, several at once when they do not " +
+	"depend on each other. Give real values only: never a placeholder such as {{NAME}}, and no id, name, path or address that " +
+	"neither the user nor a tool gave you; look it up first or ask. When a tool returns several records, choose by what was asked, " +
+	"not the first. When a call fails, read the error before you try again, and never report a failed call as done."
+
+// systemPrompt is that of the run: what never changes, then what is known in
+// this turn, then the day.
+func (r *run) systemPrompt() string {
+	p := prompt{parts: []string{r.agent.system}}
+	if len(r.specs) > 0 {
+		p.add(toolGuidance)
+	}
+	for _, section := range r.task.Context {
+		p.add(section)
+	}
+	p.add("Today is " + r.agent.cfg.Now().UTC().Format("Monday, 2 January 2006") + " (UTC).")
+	return strings.Join(p.parts, "\n\n")
 }
 
 type prompt struct{ parts []string }

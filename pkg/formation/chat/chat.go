@@ -75,7 +75,10 @@ type ToolCall struct {
 // Invocation is one call of a tool by an agent in a turn.
 type Invocation struct {
 	CallID string
-	Args   json.RawMessage // a JSON object, or empty for none
+	// Step names the call within its turn; a call that is repeated after a crash
+	// has the same.
+	Step string
+	Args json.RawMessage // a JSON object, or empty for none
 	// Agent, User, Session and Request say for whom the call is made.
 	Agent   string
 	User    string

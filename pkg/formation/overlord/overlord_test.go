@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/agent"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm/llmtest"
 	"github.com/agentformation/service/pkg/formation/overlord"
@@ -25,6 +26,13 @@ func (j journal) Done(step string) ([]byte, bool) { p, ok := j[step]; return p, 
 
 func (j journal) Save(_ context.Context, step string, payload []byte) error {
 	j[step] = payload
+	return nil
+}
+
+func (j journal) SaveAll(_ context.Context, steps []agent.Step) error {
+	for _, s := range steps {
+		j[s.Name] = s.Payload
+	}
 	return nil
 }
 

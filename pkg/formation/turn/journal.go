@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 
+	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/store"
 )
@@ -22,11 +23,21 @@ func (j *journal) Done(step string) ([]byte, bool) {
 
 // Save commits a finished step. A cancelled turn saves nothing more.
 func (j *journal) Save(ctx context.Context, step string, payload []byte) error {
+	return j.SaveAll(ctx, []overlord.Step{{Name: step, Payload: payload}})
+}
+
+// SaveAll commits finished steps together.
+func (j *journal) SaveAll(ctx context.Context, steps []overlord.Step) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
 	j.turn.journalled.Store(true)
 	return j.service.cfg.DB.Write(ctx, func(tx *store.Tx) error {
-		return request.SaveStep(tx, j.turn.rec.ID, step, payload)
+		for _, s := range steps {
+			if err := request.SaveStep(tx, j.turn.rec.ID, s.Name, s.Payload); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
