@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -13,12 +12,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/agentformation/service/pkg/client"
 )
@@ -148,7 +145,7 @@ is ~/.svc/cli/profiles.yaml, readable by its owner alone.`,
 			if !profileName.MatchString(args[0]) {
 				return usagef("%q is no name of a profile: use letters, digits and . _ -", args[0])
 			}
-			if err := a.completeProfile(&p); err != nil {
+			if err := a.completeProfile(cmd.Context(), &p); err != nil {
 				return err
 			}
 			book, err := openProfiles(a.profilesPath())
@@ -176,7 +173,7 @@ is ~/.svc/cli/profiles.yaml, readable by its owner alone.`,
 
 // completeProfile takes from a home what was not given, and the secret from the
 // person or from stdin: on the command line every user of the machine sees it.
-func (a *app) completeProfile(p *profile) error {
+func (a *app) completeProfile(ctx context.Context, p *profile) error {
 	if a.home != "" {
 		t, err := a.targetOfHome(a.home)
 		if err != nil {
@@ -198,25 +195,12 @@ func (a *app) completeProfile(p *profile) error {
 	if p.KeyID == "" {
 		return nil // a server without auth
 	}
-	secret, err := a.readSecret("secret key of " + p.KeyID + ": ")
+	secret, err := a.readSecret(ctx, "secret key of "+p.KeyID+": ")
 	if err == nil && secret == "" {
 		err = usagef("the secret key is missing: type it, or give it on stdin")
 	}
 	p.SecretKey = client.Secret(secret)
 	return err
-}
-
-// readSecret reads a line that is not shown.
-func (a *app) readSecret(prompt string) (string, error) {
-	if f, ok := a.in.(*os.File); ok && a.inTTY {
-		fmt.Fprint(a.err, prompt)
-		raw, err := term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(a.err)
-		return strings.TrimSpace(string(raw)), err
-	}
-	in := bufio.NewScanner(io.LimitReader(a.in, 4<<10))
-	in.Scan()
-	return strings.TrimSpace(in.Text()), in.Err()
 }
 
 // tryProfile tells whether a new profile works. It is saved either way.

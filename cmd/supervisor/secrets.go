@@ -26,14 +26,14 @@ taken from the command line, where others see it; results show masks.
 The key that opens the file is, in this order, in SVC_SECRETS_KEY, in the key
 store of the supervisor on this machine (keys/ID.key in its home), or in .key
 beside the manifest, where the first "secrets set" makes one. Keep .key out of
-version control. A deployed formation uses what was deployed: deploy again, or
+version control. "secrets setup" asks for all that a formation lacks. A deployed formation uses what was deployed: deploy again, or
 change it there with PUT /v1/secrets/NAME.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&v.path, "path", ".", "directory of the formation")
 	cmd.PersistentFlags().StringVar(&v.from, "key-from", keyAuto, "where the key is: auto, env, store or file")
-	cmd.AddCommand(a.secretsSetCommand(v), a.secretsGetCommand(v), a.secretsListCommand(v),
+	cmd.AddCommand(a.secretsSetupCommand(v), a.secretsSetCommand(v), a.secretsGetCommand(v), a.secretsListCommand(v),
 		a.secretsDeleteCommand(v), a.secretsRotateCommand(v), a.secretsImportCommand(v))
 	return cmd
 }
@@ -143,17 +143,37 @@ func placesText(places []string) string {
 // uses returns the places of the formation's files that use each secret. A
 // formation that is not finished has its secrets, too.
 func (a *app) uses(v *vault) map[string][]string {
-	used := make(map[string][]string)
-	f, _, err := manifest.Load(v.dir)
+	used, err := usesOf(v.dir)
 	if err != nil {
 		a.say("warning: where secrets are used is not known: %s", firstLine(err))
-		return used
 	}
-	for _, r := range f.SecretRefs() {
+	return used
+}
+
+// usesOf is uses for a formation that must load.
+func usesOf(dir string) (map[string][]string, error) {
+	used := make(map[string][]string)
+	f, _, err := manifest.Load(dir)
+	if err != nil {
+		return used, err
+	}
+	for _, r := range secretRefs(f) {
 		name := secretfile.Normalize(r.Name)
 		used[name] = append(used[name], fmt.Sprintf("%s:%d:%d", r.File, r.Line, r.Col))
 	}
-	return used
+	return used, nil
+}
+
+// secretRefs returns the places that use a secret, those that resolve it late
+// at the end.
+func secretRefs(f *manifest.Formation) []manifest.Ref {
+	refs := f.SecretRefs()
+	for _, r := range f.LateRefs() {
+		if r.Kind == manifest.KindSecret {
+			refs = append(refs, r)
+		}
+	}
+	return refs
 }
 
 func firstLine(err error) string {

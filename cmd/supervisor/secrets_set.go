@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -24,12 +25,12 @@ At a terminal it is asked for and not shown. Else, and with --stdin, it is all o
 the standard input without its last end of line. A secret that exists is replaced
 with --force only.`,
 		Args: cobra.ExactArgs(1),
-		RunE: does(func(_ *cobra.Command, args []string) error {
+		RunE: does(func(cmd *cobra.Command, args []string) error {
 			name, err := secretName(args[0])
 			if err != nil {
 				return err
 			}
-			value, err := a.newValue(name, stdin)
+			value, err := a.newValue(cmd.Context(), name, stdin)
 			if err != nil {
 				return err
 			}
@@ -57,9 +58,9 @@ with --force only.`,
 }
 
 // newValue reads the value of a secret.
-func (a *app) newValue(name string, stdin bool) (value string, err error) {
+func (a *app) newValue(ctx context.Context, name string, stdin bool) (value string, err error) {
 	if a.inTTY && !stdin {
-		value, err = a.readSecret("value of " + name + " (not shown): ")
+		value, err = a.readSecret(ctx, "value of "+name+" (not shown): ")
 	} else {
 		var raw []byte
 		raw, err = io.ReadAll(io.LimitReader(a.in, secretfile.MaxValue+3))
@@ -70,10 +71,15 @@ func (a *app) newValue(name string, stdin bool) (value string, err error) {
 		return "", fmt.Errorf("read the value: %w", err)
 	case value == "":
 		return "", usagef("the value is empty: type it, or give it on the standard input")
-	case len(value) > secretfile.MaxValue:
-		return "", usagef("the value is over the limit of %d bytes", secretfile.MaxValue)
 	}
-	return value, nil
+	return value, checkValue(value)
+}
+
+func checkValue(value string) error {
+	if len(value) > secretfile.MaxValue {
+		return usagef("the value is over the limit of %d bytes", secretfile.MaxValue)
+	}
+	return nil
 }
 
 func (a *app) secretsDeleteCommand(flags *vaultFlags) *cobra.Command {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agentformation/service/pkg/secretfile"
 )
 
@@ -99,5 +101,54 @@ func TestSecrets_ChangesAtTheSameTimeAreAllThere(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
+	}
+}
+
+func TestSecrets_SetupAsksForWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	dir := writeFormation(t)
+	manifest := "schema: \"1.0.0\"\nid: hello\ndescription: Tests\nllm:\n  models: [{text: openai/gpt}]\n  api_keys: {openai: \"${{ secrets.MODEL_KEY }}\"}\n" +
+		"server: {api_keys: {admin_key: \"${{ secrets.ADMIN }}\", client_key: \"${{ secrets.CLIENT }}\"}}\nagents: [{id: one, description: answers}]\n"
+	if err := os.WriteFile(filepath.Join(dir, "formation.afs"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &session{home: t.TempDir(), inTTY: true, in: "typed-admin\n\n  typed-model \n"}
+	setup := func(args ...string) string {
+		t.Helper()
+		if code := s.run(t.Context(), append([]string{"secrets", "setup", "--path", dir}, args...)...); code != 0 {
+			t.Errorf("exit code %d: %s", code, s.er.String())
+		}
+		if all := s.out.String() + s.er.String(); strings.Contains(all, "typed-") {
+			t.Errorf("a value shows: %s", all)
+		}
+		return s.out.String()
+	}
+	if got := setup(); got != "set: ADMIN, MODEL_KEY\nwithout a value: CLIENT\n" {
+		t.Errorf("got %q", got)
+	}
+	s.in = "typed-client\n"
+	if got := setup("-o", "json"); !strings.Contains(got, `"CLIENT"`) || strings.Contains(got, "ADMIN") {
+		t.Errorf("got %s", got)
+	}
+	s.in = ""
+	if got := setup(); got != "every secret that is used has a value\n" {
+		t.Errorf("got %q", got)
+	}
+	s.in = "\ntyped-client-again\n\n"
+	if got := setup("--force"); !strings.HasPrefix(got, "set: CLIENT\n") {
+		t.Errorf("got %q", got)
+	}
+	key, err := secretfile.ReadKey(filepath.Join(dir, ".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := secretfile.Open(filepath.Join(dir, "secrets.enc"), key)
+	want := map[string]string{"ADMIN": "typed-admin", "CLIENT": "typed-client-again", "MODEL_KEY": "typed-model"}
+	if diff := cmp.Diff(want, values); diff != "" || err != nil {
+		t.Errorf("%s, %v", diff, err)
+	}
+	s.in = strings.Repeat("x", secretfile.MaxValue+1)
+	if code := s.run(t.Context(), "secrets", "setup", "--path", dir, "--stdin"); code == 0 {
+		t.Error("what is no line was taken")
 	}
 }
