@@ -2,6 +2,9 @@ package manifest
 
 import "time"
 
+// DefaultSoul is the voice of a formation that brings none.
+const DefaultSoul = "You are part of a team of assistants. Be helpful, accurate and honest; say so when you do not know."
+
 // Overlord configures routing and the shape of answers.
 type Overlord struct {
 	LLM           OverlordLLM

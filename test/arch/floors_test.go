@@ -202,7 +202,7 @@ var floors = []floor{
 	{
 		"pkg/formation/httpapi",
 		[]string{
-			"pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
+			"pkg/secretfile", "pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
 			"pkg/formation/memory", "pkg/formation/turn", "pkg/formation/llm/budget", "pkg/formation/media",
 			"pkg/formation/secrets/credentials",
 		},

@@ -2,37 +2,14 @@ package httpapi
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/manifest"
 )
-
-// agentDocument is an agent as written, with its defaults, beside the summary
-// that clients decode. Secrets stay placeholders.
-type agentDocument struct {
-	Schema        string          `json:"schema,omitempty"`
-	ID            string          `json:"id"`
-	Name          string          `json:"name"`
-	Role          string          `json:"role"`
-	Description   string          `json:"description"`
-	SystemMessage string          `json:"system_message,omitempty"`
-	Model         string          `json:"model"`
-	Provider      string          `json:"provider"`
-	Enabled       bool            `json:"enabled"`
-	Status        string          `json:"status"`
-	Active        bool            `json:"active"`
-	Tools         []string        `json:"tools"`
-	MCPServers    []string        `json:"mcp_servers"`
-	Special       specialization  `json:"specialization"`
-	Behavior      systemBehavior  `json:"system_behavior"`
-	LLM           agentLLM        `json:"llm"`
-	LLMModels     []agentModel    `json:"llm_models"`
-	Memory        agentMemory     `json:"memory"`
-	Timeout       *agentTimeout   `json:"timeout,omitempty"`
-	Metadata      json.RawMessage `json:"metadata"`
-}
 
 type specialization struct {
 	Domain         string   `json:"domain,omitempty"`
@@ -83,66 +60,105 @@ type agentTimeout struct {
 }
 
 type agentList struct {
-	Agents []json.RawMessage `json:"agents"`
-	Count  int               `json:"count"`
+	Agents []block `json:"agents"`
+	Count  int     `json:"count"`
 }
 
 func (a *api) listAgents(c echo.Context, _ caller) error {
-	return a.reply(c, objectAgentList, typeAgentList, &agentList{Agents: a.agents, Count: len(a.agents)})
+	list, err := a.agents()
+	if err != nil {
+		return err
+	}
+	return a.reply(c, objectAgentList, typeAgentList, &agentList{Agents: list, Count: len(list)})
 }
 
 func (a *api) getAgent(c echo.Context, _ caller) error {
 	id := httpx.Param(c, "id")
-	doc, ok := a.agentByID[id]
-	if !ok {
-		return agentNotFound(id)
+	list, err := a.agents()
+	if err != nil {
+		return err
 	}
-	return a.reply(c, objectAgent, typeAgent, doc)
+	for _, doc := range list {
+		if doc["id"] == id {
+			return a.reply(c, objectAgent, typeAgent, doc)
+		}
+	}
+	return agentNotFound(id)
 }
 
-// describeAgents writes the documents of all agents.
-func (a *api) describeAgents() error {
+// agents returns the documents of all agents: their files with defaults, under
+// what they run with.
+func (a *api) agents() ([]block, error) {
 	f := a.cfg.Formation
-	a.agents = make([]json.RawMessage, 0, len(f.Agents))
-	a.agentByID = make(map[string]json.RawMessage, len(f.Agents))
-	for i := range f.Agents {
-		doc, err := describe(f, &f.Agents[i])
+	list := f.EffectiveAgents()
+	for i := range list {
+		a.describe(&f.Agents[i], list[i])
+		// All of it is made plain before secrets are looked for.
+		data, err := json.Marshal(list[i])
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("describe agent %s: %w", f.Agents[i].ID, err)
 		}
-		a.agents = append(a.agents, doc)
-		a.agentByID[f.Agents[i].ID] = doc
+		var doc any
+		if err := json.Unmarshal(data, &doc); err != nil {
+			return nil, fmt.Errorf("describe agent %s: %w", f.Agents[i].ID, err)
+		}
+		list[i], _ = a.withoutSecrets(doc).(block)
 	}
-	return nil
+	return list, nil
 }
 
-func describe(f *manifest.Formation, g *manifest.Agent) (json.RawMessage, error) {
-	metadata := json.RawMessage("{}")
-	if len(g.Metadata) > 0 {
-		var err error
-		if metadata, err = json.Marshal(g.Metadata); err != nil {
-			return nil, err
-		}
-	}
+// describe adds to an agent's file what it runs with.
+func (a *api) describe(g *manifest.Agent, doc block) {
+	f := a.cfg.Formation
 	use := g.Use(f)
-	doc := agentDocument{
-		Schema: g.Schema, ID: g.ID, Name: g.Name, Role: g.Role, Description: g.Description,
-		SystemMessage: g.SystemMessage, Model: use.ID, Provider: use.Provider(), Enabled: g.Active,
-		Status: "active", Active: g.Active, Tools: []string{}, MCPServers: []string{},
-		Special: specialization(g.Specialization), Behavior: systemBehavior(g.SystemBehavior),
-		LLM: agentLLM{agentSettings{
+	servers := []string{}
+	for _, s := range usedServers(f, g) {
+		servers = append(servers, s.ID)
+	}
+	tools := []string{}
+	if a.cfg.ToolServers != nil {
+		tools = append(tools, a.cfg.ToolServers.ToolsOf(g.ID)...)
+	}
+	models := make([]agentModel, 0, len(g.LLM.Models))
+	for _, m := range g.LLM.Models {
+		models = append(models, agentModel{m.Capability, m.ID, m.APIKey})
+	}
+	maps.Copy(doc, block{
+		"id": g.ID, "name": g.Name, "role": g.Role, "description": g.Description, "model": use.ID, "provider": use.Provider(),
+		"enabled": g.Active, "status": "active", "active": g.Active, "tools": tools, "mcp_servers": servers,
+		"specialization": specialization(g.Specialization), "system_behavior": systemBehavior(g.SystemBehavior),
+		"llm": agentLLM{agentSettings{
 			Temperature: use.Settings.Temperature, MaxTokens: use.Settings.MaxTokens,
 			Timeout: use.Settings.Timeout.Seconds(), MaxRetries: use.Settings.MaxRetries,
 			FallbackModel: use.Settings.FallbackModel,
 		}},
-		LLMModels: make([]agentModel, 0, len(g.LLM.Models)),
-		Memory:    agentMemory{agentBuffer{g.Buffer.Size, g.Buffer.Multiplier}},
-		Timeout:   timeoutOf(g.Timeout), Metadata: metadata,
+		"llm_models": models, "memory": agentMemory{agentBuffer{g.Buffer.Size, g.Buffer.Multiplier}},
+	})
+	if g.SystemMessage != "" {
+		doc["system_message"] = g.SystemMessage
 	}
-	for _, m := range g.LLM.Models {
-		doc.LLMModels = append(doc.LLMModels, agentModel{m.Capability, m.ID, shownSecret(m.APIKey)})
+	if t := timeoutOf(g.Timeout); t != nil {
+		doc["timeout"] = t
 	}
-	return json.Marshal(&doc)
+	if doc["schema"] == nil {
+		doc["schema"] = g.Schema
+	}
+	if doc["metadata"] = g.Metadata; g.Metadata == nil {
+		doc["metadata"] = block{}
+	}
+}
+
+// usedServers returns the tool servers of an agent: those it lists, else all of
+// the formation.
+func usedServers(f *manifest.Formation, g *manifest.Agent) []manifest.MCPUse {
+	if g.MCPServers != nil {
+		return g.MCPServers
+	}
+	all := make([]manifest.MCPUse, len(f.MCPServers))
+	for i := range f.MCPServers {
+		all[i].ID = f.MCPServers[i].ID
+	}
+	return all
 }
 
 func timeoutOf(t manifest.AgentTimeout) *agentTimeout {
@@ -150,12 +166,4 @@ func timeoutOf(t manifest.AgentTimeout) *agentTimeout {
 		return nil
 	}
 	return &agentTimeout{Default: t.Default.Seconds(), Max: t.Max.Seconds()}
-}
-
-// shownSecret returns a placeholder as it is; a key written out is not shown.
-func shownSecret(text string) string {
-	if text == "" || manifest.HasPlaceholder(text) {
-		return text
-	}
-	return "••••••••"
 }

@@ -9,9 +9,7 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -43,6 +41,8 @@ type Config struct {
 	Secrets Secrets
 	// Credentials are those of users; nil keeps none.
 	Credentials Credentials
+	// ToolServers tells how tool servers are; nil knows none.
+	ToolServers ToolServers
 	// Redact takes secret values out of a text of an error reply; nil takes none.
 	Redact func(string) string
 	// Keys is asked at every request, so that a rotation needs no restart.
@@ -74,10 +74,6 @@ type Change struct {
 type api struct {
 	cfg  Config
 	head headers
-	// The manifest does not change while the process lives, so what the agent
-	// routes say is written once.
-	agents    []json.RawMessage
-	agentByID map[string]json.RawMessage
 }
 
 // New returns the handler of the formation's API.
@@ -107,9 +103,6 @@ func New(cfg Config) (http.Handler, error) {
 		cfg.Version = manifest.DefaultVersion
 	}
 	a := &api{cfg: cfg, head: newHeaders(cfg.HeaderPrefix)}
-	if err := a.describeAgents(); err != nil {
-		return nil, fmt.Errorf("describe agents: %w", err)
-	}
 	e := httpx.NewEcho(httpx.Config{
 		Log: cfg.Log, MaxBody: httpx.MaxFormationBody, OnError: a.renderError, HeaderPrefix: cfg.HeaderPrefix,
 		CORSHeaders: []string{"*"}, AccessLog: cfg.Formation.Server.AccessLog, Draining: cfg.Draining,
@@ -142,6 +135,8 @@ func (a *api) routes(e *echo.Echo) {
 	e.GET("/v1/agents", a.guard(adminOnly, userNone, a.listAgents))
 	e.GET("/v1/agents/:id", a.guard(adminOnly, userNone, a.getAgent))
 	a.observeRoutes(e)
+	a.configRoutes(e)
+	a.toolRoutes(e)
 	a.secretRoutes(e)
 	a.credentialRoutes(e)
 }

@@ -168,6 +168,7 @@ type doorOptions struct {
 	budgets   *manifest.Budgets
 	prices    budget.Prices
 	noFiles   bool
+	redact    func(string) string
 }
 
 func openDoor(t *testing.T, opt doorOptions) *door {
@@ -217,7 +218,7 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 				Client: []httpapi.Digest{httpapi.DigestOf(clientKey)},
 			}
 		},
-		Secrets: openSecrets(t), Credentials: credentials.Open(credentials.Config{DB: db, StateDir: t.TempDir(), NewID: newID}), HeaderPrefix: opt.prefix, Started: now.Add(-90 * time.Second), Draining: opt.draining, Log: zerolog.Nop(), Now: clock,
+		ToolServers: toolServers{}, Redact: opt.redact, Secrets: openSecrets(t), Credentials: credentials.Open(credentials.Config{DB: db, StateDir: t.TempDir(), NewID: newID}), HeaderPrefix: opt.prefix, Started: now.Add(-90 * time.Second), Draining: opt.draining, Log: zerolog.Nop(), Now: clock,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func (a *api) status(c echo.Context, _ caller) error {
 	up := a.cfg.Now().Sub(a.cfg.Started)
 	return a.reply(c, objectStatus, typeStatus, &statusDocument{
 		Formation: formationInfo{ID: f.ID, Name: f.Name, Description: f.Description, Version: a.cfg.Version},
-		Agents:    countActive{Count: len(f.Agents), Active: len(f.Agents)},
+		Agents:    countActive{Count: len(f.Agents), Active: len(f.Agents)}, MCPServers: a.countServers(),
 		Stats: statusStats{
 			Running:  runningStats{Seconds: int64(up.Seconds()), Since: jsonTime(a.cfg.Started)},
 			Memory:   measureMemory(),
@@ -68,6 +68,17 @@ func (a *api) status(c echo.Context, _ caller) error {
 			CPUPercent: cpuPercent(up),
 		},
 	})
+}
+
+// countServers counts the tool servers; those are active that are connected to.
+func (a *api) countServers() (n countActive) {
+	for _, s := range a.toolServers() {
+		n.Count++
+		if s.Status == serverConnected {
+			n.Active++
+		}
+	}
+	return n
 }
 
 // measureMemory reads the runtime's own counters, which unlike ReadMemStats
