@@ -13,18 +13,20 @@ import (
 func later() map[string][]string {
 	return map[string][]string{
 		"": {
-			"runtime", "svc_runtime", "logging", "scheduler", "a2a", "mcp", "mcps", "rce", "user_credentials",
+			"runtime", "svc_runtime", "scheduler", "a2a", "mcp", "mcps", "rce", "user_credentials",
 			"skills", "middleware", "rbac", "proactive", "commands", "tuning", "coding", "artifacts", "links",
 			"executor", "document_processing", "triggers", "knowledge",
 		},
+		"logging":           {"conversation", "redaction"},
+		"logging.system":    {"destination"},
 		"server":            {"limits"},
 		"input_limits":      {"max_memory_entry_size", "max_tool_output_size"},
 		"llm.models":        {CapabilityEmbedding, CapabilityStreaming},
 		"llm.documents":     {"extraction", "cache_ttl_seconds"},
 		"async":             {"webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret"},
 		"overlord":          {"clarification", "workflow"},
-		"overlord.llm":      {"base", "synthesis", "max_extraction_tokens"},
-		"overlord.response": {"widgets", "retry_async"},
+		"overlord.llm":      {"max_extraction_tokens"},
+		"overlord.response": {"retry_async"},
 		"memory": {
 			"working", "persistent", "events", "decay", "projections", "graph", "captains_log", "lessons",
 			"compaction", "pruning", "index", "lint", "ingestion", "distillery",

@@ -102,3 +102,23 @@ func TestDeltas_AreOffForFormatsThatCannotBeCut(t *testing.T) {
 		t.Error("deltas without stream_tokens")
 	}
 }
+
+func TestOverlordUse_BaseAndSynthesisHaveTheirOwnModels(t *testing.T) {
+	t.Parallel()
+	f := &manifest.Formation{LLM: manifest.LLM{
+		APIKeys: map[string]string{"openai": "key"},
+		Models:  []manifest.Model{{Capability: manifest.CapabilityText, ID: "openai/big"}},
+	}}
+	f.Overlord.LLM.Model = "openai/small"
+	if u := f.SynthesisUse(); u.ID != "openai/small" {
+		t.Errorf("synthesis without a model of its own takes the overlord's: %s", u.ID)
+	}
+	f.Overlord.LLM.Base = manifest.Model{Capability: manifest.CapabilityText, ID: "openai/base"}
+	f.Overlord.LLM.Synthesis = manifest.Model{Capability: manifest.CapabilityText, ID: "other/voice", APIKey: "its own"}
+	if u := f.OverlordUse(); u.ID != "openai/base" || u.APIKey != "key" {
+		t.Errorf("the overlord thinks with %+v", u)
+	}
+	if u := f.SynthesisUse(); u.ID != "other/voice" || u.APIKey != "its own" {
+		t.Errorf("answers are worded by %+v", u)
+	}
+}
