@@ -48,7 +48,7 @@ func execute() error {
 	serve.Flags().StringVar(&flags.host, "host", "", "address to listen on (default: server.host of the manifest)")
 	serve.Flags().IntVar(&flags.port, "port", 0, "port to listen on (default: server.port of the manifest)")
 	serve.Flags().StringVar(&flags.prefix, "header-prefix", "SVC", "the word in X-<prefix>-* header names")
-	serve.Flags().StringVar(&flags.level, "log-level", "info", "debug, info, warn or error")
+	serve.Flags().StringVar(&flags.level, "log-level", "info", "debug, info, warn or error (default: logging.system.level of the manifest)")
 	root.AddCommand(serve, embedCommand())
 	return root.Execute()
 }
@@ -59,7 +59,8 @@ func serveAlone(cmd *cobra.Command, flags aloneFlags) error {
 		return fmt.Errorf("--log-level %q: want debug, info, warn or error", flags.level)
 	}
 	hide := redact.New()
-	log := zerolog.New(hide.Writer(cmd.ErrOrStderr())).Level(level).With().Timestamp().Logger()
+	tap := formation.NewLogTap(cmd.ErrOrStderr())
+	log := zerolog.New(hide.Writer(tap)).Level(level).With().Timestamp().Logger()
 	dir, err := filepath.Abs(flags.dir)
 	if err != nil {
 		return fmt.Errorf("--dir %s: %w", flags.dir, err)
@@ -83,8 +84,8 @@ func serveAlone(cmd *cobra.Command, flags aloneFlags) error {
 	var f *formation.Formation
 	f = formation.New(formation.Config{
 		LaunchID: httpx.NewID("lch_"), Alone: true, SecretsKey: secretsKey(), Redact: hide, Env: os.LookupEnv, Fatal: cancel, Log: log,
-		Embedder: embedderClient(log),
-		Listen:   func() (net.Listener, error) { return listen(ctx, cmd, f.Manifest(), flags) },
+		Embedder: embedderClient(log), Tap: tap, KeepLevel: cmd.Flags().Changed("log-level"),
+		Listen: func() (net.Listener, error) { return listen(ctx, cmd, f.Manifest(), flags) },
 	})
 	return without(hide, run(ctx, f, control.LoadRequest{Dir: dir, StateDir: stateDir, HeaderPrefix: flags.prefix}))
 }

@@ -14,13 +14,14 @@ import (
 // runChild is the life of a child: the supervisor drives it over control.
 func runChild(in *control.Inherited) error {
 	hide := redact.New()
-	log := zerolog.New(hide.Writer(in.Log)).Level(zerolog.InfoLevel).With().Timestamp().Str("formation", in.FormationID).Logger()
+	tap := formation.NewLogTap(in.Log)
+	log := zerolog.New(hide.Writer(tap)).Level(zerolog.InfoLevel).With().Timestamp().Str("formation", in.FormationID).Logger()
 	ctx, cancel := untilSignal(log)
 	defer cancel(nil)
 	f := formation.New(formation.Config{
 		FormationID: in.FormationID, LaunchID: in.LaunchID, CheckHello: in.CheckHello,
 		Listen: control.Listener, CloseSocket: control.ShutdownListener,
-		SecretsKey: secretsKey(), Redact: hide, Env: os.LookupEnv, Fatal: cancel, Log: log,
+		SecretsKey: secretsKey(), Redact: hide, Env: os.LookupEnv, Fatal: cancel, Log: log, Tap: tap,
 		Embedder: keptEmbedder(log),
 	})
 	err := control.Serve(ctx, f, in.ServeOptions(log))

@@ -17,12 +17,19 @@ import (
 // budgetWarning is the action of the alert that a budget is nearly used up.
 const budgetWarning = "budget.warning"
 
+// budgetExceeded is the event that a budget has refused a call.
+const budgetExceeded = "budget.exceeded"
+
 // meter is the ledger of a formation whose router is made before its store is open.
 type meter struct{ p *parts }
 
 // Reserve asks the ledger.
 func (m meter) Reserve(ctx context.Context, c llm.Call) (llm.Reservation, error) {
-	return m.p.ledger.Reserve(ctx, c)
+	r, err := m.p.ledger.Reserve(ctx, c)
+	if err != nil {
+		tellRefusal(ctx, c, err)
+	}
+	return r, err
 }
 
 // openLedger returns the book of what models cost.
@@ -35,7 +42,10 @@ func openLedger(p *parts, req control.LoadRequest) (*budget.Ledger, error) {
 	return budget.New(budget.Config{
 		Formation: m.ID, DB: p.db, Limits: budget.Of(operator, &m.Budgets), Log: p.log,
 		Prices: budget.Prices{Currency: m.LLM.Currency, Models: m.LLM.Prices},
-		Warn:   func(tx *store.Tx, w budget.Warning) error { return p.spool.Put(tx, warning(w)) }, Warned: p.spool.Wake,
+		Warn: func(tx *store.Tx, w budget.Warning) error {
+			p.tellWarning(w)
+			return p.spool.Put(tx, warning(w))
+		}, Warned: p.spool.Wake,
 	}), nil
 }
 
@@ -80,11 +90,15 @@ func budgetsByID(in map[string]dayLimit) map[string]manifest.Budget {
 	return out
 }
 
+func warningText(w budget.Warning) string {
+	return fmt.Sprintf("%s %q has used %g of its %g %s of %s", w.Scope, w.ID, w.Used, w.Limit, w.What, w.Day)
+}
+
 // warning is what the operator is told about a budget.
 func warning(w budget.Warning) spool.Record {
 	r := spool.Record{
 		Kind: spool.Alert, Action: budgetWarning, Actor: "formation", Result: "warning",
-		Message: fmt.Sprintf("%s %q has used %g of its %g %s of %s", w.Scope, w.ID, w.Used, w.Limit, w.What, w.Day),
+		Message: warningText(w),
 	}
 	// A map of these types can always be encoded.
 	r.Detail, _ = json.Marshal(map[string]any{

@@ -65,6 +65,12 @@ type Config struct {
 	// process. nil does nothing.
 	Fatal func(error)
 	Log   zerolog.Logger
+	// Tap is what Log writes to behind its redactor; nil keeps the log out of
+	// /v1/logs.
+	Tap *LogTap
+	// KeepLevel tells that who started the process chose the level of the log;
+	// else it is logging.system.level.
+	KeepLevel bool
 }
 
 // Formation is one running formation. It implements control.Formation.

@@ -102,6 +102,7 @@ func (f *Formation) Pause(ctx context.Context) error {
 	}
 	f.paused = true
 	f.closing.Store(true)
+	f.parts.hub.Dismiss()                        // the other child has the new turns
 	p, err := f.parts, f.accept.listener.Close() // the accept loop ends
 	f.work.want(false)
 	f.mu.Unlock()
@@ -135,6 +136,7 @@ func (f *Formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 		}
 	}
 	_ = a.listener.Close() // it may be closed already, by Pause
+	p.hub.Dismiss()
 	lost, cancel := untilClosed(ctx, p.db.Fenced())
 	defer cancel()
 	lameDuck(lost, a, req.LameDuck)
@@ -203,6 +205,7 @@ func (f *Formation) stop() error {
 	if p == nil {
 		return nil
 	}
+	p.hub.Dismiss()
 	p.turns.Stop()
 	var errs []error
 	if server != nil {
@@ -216,6 +219,7 @@ func (f *Formation) stop() error {
 		}
 	}
 	p.router.Close()
+	p.exporter.Close(p.life)
 	// The last write: a sibling takes over what is left without being told.
 	if err := p.db.Retire(p.life); err != nil && !errors.Is(err, store.ErrFenced) {
 		f.cfg.Log.Warn().Err(err).Msg("retire the launch")

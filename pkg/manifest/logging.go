@@ -30,6 +30,7 @@ func (d *decoder) logging(o *object, l *Logging) {
 	s := o.block("system")
 	set(&l.SystemLevel, s.level("level"))
 	set(&l.SystemDestination, s.text("destination"))
+	s.inert("logging.system")
 	s.end()
 	c := o.block("conversation")
 	set(&l.Conversation.Enabled, c.boolean("enabled"))
@@ -45,6 +46,7 @@ func (d *decoder) logging(o *object, l *Logging) {
 	r := o.block("redaction")
 	set(&l.RedactEntities, r.boolean("entities"))
 	r.end()
+	o.inert("logging")
 	o.end()
 }
 

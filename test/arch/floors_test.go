@@ -114,6 +114,7 @@ var floors = []floor{
 	// The formation's side, floor 1: words and ground.
 	{"pkg/formation/chat", nil, "vocabulary without behaviour"},
 	{"pkg/formation/telemetry", nil, "tells what happens; everybody may tell, so it knows nobody"},
+	{"pkg/formation/telemetry/otlp", []string{"pkg/formation/telemetry"}, "sends traces away; only the assembly decides whether"},
 	{"pkg/formation/store", nil, "rows and transactions"},
 	{"pkg/formation/secrets", []string{"pkg/manifest", "pkg/secretfile", "pkg/formation/store"}, "resolves names to values"},
 	{
