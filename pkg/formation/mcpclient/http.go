@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -75,9 +76,7 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { a.begun.Store(true) }})
 	}
 	req = req.Clone(ctx)
-	for name, values := range r.headers {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.headers)
 	if a.probing && req.Method == http.MethodPost {
 		req.Header.Set("Accept", "application/json, text/event-stream, */*")
 	}
@@ -152,7 +151,7 @@ func (r *remote) probe(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusBadRequest {
 		return fmt.Errorf("it answers %s", resp.Status)
 	}

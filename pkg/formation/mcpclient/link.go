@@ -35,11 +35,8 @@ func (l *link) acquire(ctx context.Context, t *target, user string) (*session, e
 	for {
 		l.mu.Lock()
 		if x := l.now; x != nil && !x.lost.Load() {
-			l.uses++
-			if l.idle != nil {
-				l.idle.Stop()
-				l.idle = nil
-			}
+			l.take()
+			x.brief.Store(false)
 			l.mu.Unlock()
 			return x, nil
 		}
@@ -64,6 +61,26 @@ func (l *link) acquire(ctx context.Context, t *target, user string) (*session, e
 	}
 }
 
+// take counts a use; mu is held.
+func (l *link) take() {
+	l.uses++
+	if l.idle != nil {
+		l.idle.Stop()
+		l.idle = nil
+	}
+}
+
+// hold takes a session that is open still, for the background.
+func (l *link) hold(x *session) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now != x || x.lost.Load() {
+		return false
+	}
+	l.take()
+	return true
+}
+
 // make connects. It belongs to no call: who waited may leave, and the next one
 // finds what was made.
 func (l *link) make(m *making, t *target, user string) {
@@ -81,6 +98,8 @@ func (l *link) make(m *making, t *target, user string) {
 	m.err = err
 	if err == nil {
 		l.now, l.uses = x, 0
+		x.link = l
+		x.ready.Store(true)
 		l.rest(x, max(l.s.file.ConnectionTTL, graceAfterMaking))
 	}
 	l.mu.Unlock()
@@ -122,11 +141,12 @@ func (l *link) release(x *session) {
 	}
 	l.uses--
 	ttl := l.s.file.ConnectionTTL
-	if l.uses == 0 && ttl > 0 {
+	stays := ttl > 0 && !x.brief.Load()
+	if l.uses == 0 && stays {
 		l.rest(x, ttl)
 	}
 	l.mu.Unlock()
-	if ttl == 0 {
+	if !stays {
 		l.closeIdle(x)
 	}
 }

@@ -123,11 +123,9 @@ func (s *server) discover(ctx context.Context, user string) error {
 	used := l.live() != nil
 	x, err := l.acquire(ctx, t, user)
 	if err == nil {
+		x.brief.Store(!used)
 		err = s.ask(ctx, x)
 		l.release(x)
-		if !used {
-			l.closeIdle(x)
-		}
 	} else if s.c.life.Err() == nil {
 		err = errors.New(s.because(err))
 	}
@@ -239,7 +237,11 @@ func (s *server) changed(x *session) {
 		ctx, cancel := context.WithTimeout(s.c.life, s.c.cfg.Limits.Connect)
 		defer cancel()
 		s.changing.Store(false)
-		if err := s.ask(ctx, x); err != nil && s.c.life.Err() == nil {
+		if !x.link.hold(x) {
+			return
+		}
+		defer x.link.release(x)
+		if err := s.ask(ctx, x); err != nil && !x.lost.Load() {
 			s.c.cfg.Log.Warn().Str("server", s.key).Err(err).Msg("refresh the tools of a server")
 		}
 	})

@@ -201,7 +201,8 @@ func sleep(ctx context.Context, req *mcpsdk.CallToolRequest, in struct {
 	Millis int    `json:"millis"`
 	Steps  int    `json:"steps,omitempty"`
 	Note   string `json:"note,omitempty"`
-}) (*mcpsdk.CallToolResult, any, error) {
+},
+) (*mcpsdk.CallToolResult, any, error) {
 	steps := max(in.Steps, 1)
 	for i := range steps {
 		select {

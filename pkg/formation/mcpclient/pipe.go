@@ -62,7 +62,7 @@ func (c *pipe) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		line, err := c.line()
 		if err != nil {
-			c.Close() //nolint:errcheck // it has none
+			c.Close()
 			return nil, c.lost(err)
 		}
 		if msgs := messages(line); msgs != nil {
@@ -74,7 +74,7 @@ func (c *pipe) Read(context.Context) (jsonrpc.Message, error) {
 		}
 		c.garbage(line)
 		if c.useless++; c.useless > maxGarbage {
-			c.Close() //nolint:errcheck // it has none
+			c.Close()
 			return nil, fmt.Errorf("it writes other things than messages to its standard output, for example %q", clip(line, 80))
 		}
 	}
@@ -170,7 +170,7 @@ func (c *pipe) Write(ctx context.Context, msg jsonrpc.Message) error {
 		attemptOf(ctx).begun.Store(true)
 	}
 	if err != nil && (n > 0 || ctx.Err() == nil) {
-		c.Close() //nolint:errcheck // it has none
+		c.Close()
 	}
 	return err
 }

@@ -265,7 +265,7 @@ func killMarked(pid int, dir string, dead func(string) bool) bool {
 	if err != nil {
 		return false
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	defer unix.Close(fd)
 	if !marked(dir, dead) {
 		return false // the number is another's by now
 	}

@@ -43,11 +43,10 @@ type server struct {
 
 	lastWords words
 
-	mu       sync.Mutex // guards the fields that follow
-	links    map[string]*link
-	trouble  string // why it could not be reached the last time
-	tried    map[string]time.Time
-	reported bool
+	mu      sync.Mutex // guards the fields that follow
+	links   map[string]*link
+	trouble string // why it could not be reached the last time
+	tried   map[string]time.Time
 }
 
 func serverKey(agent, id string) string {
@@ -224,8 +223,8 @@ func (s *server) watch(ctx context.Context) error {
 
 // checkHealth asks an address if the file names one, else the session that is
 // open. A session to a server that is not well is given up.
-func (s *server) checkHealth(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.file.HealthCheck.Timeout)
+func (s *server) checkHealth(life context.Context) {
+	ctx, cancel := context.WithTimeout(life, s.file.HealthCheck.Timeout)
 	defer cancel()
 	t, err := s.target(ctx, "")
 	if err != nil {
@@ -246,7 +245,10 @@ func (s *server) checkHealth(ctx context.Context) {
 		s.forget(l)
 		return
 	}
-	if err != nil && ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded { //nolint:errorlint // what Err returns is not wrapped
+	if err != nil && life.Err() != nil {
+		return
+	}
+	if err != nil {
 		s.connected(fmt.Errorf("its health check fails: %w", err))
 		if x != nil && !x.busy() {
 			l.drop(x)

@@ -27,7 +27,9 @@ type session struct {
 	pid  int               // of the process; 0 over HTTP
 	user string            // in whose name it was made, if it is one user's
 
-	ready atomic.Bool   // cs is set
+	link  *link
+	ready atomic.Bool   // cs and link are set
+	brief atomic.Bool   // it was made to ask for the list only
 	lost  atomic.Bool   // no new calls
 	done  chan struct{} // closed when it is over
 
@@ -164,7 +166,7 @@ func (s *server) connectOnce(ctx context.Context, t *target, user, way, protocol
 	cs, err := s.sdk(sess).Connect(withAttempt(ctx, a), line, &mcpsdk.ClientSessionOptions{ProtocolVersion: protocol})
 	if err != nil {
 		if line.conn != nil {
-			line.conn.Close() //nolint:errcheck // it failed already
+			line.conn.Close()
 		}
 		if far != nil {
 			far.base.CloseIdleConnections()
@@ -176,7 +178,6 @@ func (s *server) connectOnce(ctx context.Context, t *target, user, way, protocol
 		return nil, err
 	}
 	sess.cs, sess.conn = cs, line.conn
-	sess.ready.Store(true)
 	return sess, nil
 }
 
@@ -186,7 +187,7 @@ func (s *server) sdk(sess *session) *mcpsdk.Client {
 		Capabilities:                &mcpsdk.ClientCapabilities{},
 		ElicitationHandler:          sess.elicit,
 		ProgressNotificationHandler: sess.onProgress,
-		LoggingMessageHandler:       s.onLog,
+		LoggingMessageHandler:       s.onLog, //nolint:staticcheck // servers of today log so
 		ToolListChangedHandler: func(context.Context, *mcpsdk.ToolListChangedRequest) {
 			if sess.ready.Load() { // before, the list is still to be asked for
 				s.changed(sess)
@@ -206,7 +207,7 @@ func (x *session) close() {
 	}
 	do := func() {
 		if x.pid != 0 || x.busy() {
-			x.conn.Close() //nolint:errcheck // it is over either way
+			x.conn.Close()
 		}
 		over := make(chan struct{})
 		go func() {
@@ -218,7 +219,7 @@ func (x *session) close() {
 		select {
 		case <-over:
 		case <-timer.C:
-			x.conn.Close() //nolint:errcheck // it is over either way
+			x.conn.Close()
 		}
 		if x.base != nil {
 			x.base.CloseIdleConnections()
