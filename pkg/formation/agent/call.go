@@ -12,6 +12,13 @@ import (
 	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
+// Ending is an error of a call before which the user has to do something. It
+// ends the run with its Answer, whose words no model changes.
+type Ending interface {
+	error
+	Answer() chat.Answer
+}
+
 // make makes one call and journals what came of it.
 func (r *run) make(ctx context.Context, p *pending) (err error) {
 	if !p.begun && !p.repeatable() {
@@ -67,7 +74,7 @@ func (r *run) call(ctx context.Context, p *pending) error {
 	var err error
 	for range 2 {
 		p.entry.ToolResult, err = r.attempt(ctx, p)
-		if err == nil || ctx.Err() != nil || !p.repeatable() || errors.Is(err, errToolTimeout) {
+		if _, ends := errors.AsType[Ending](err); ends || err == nil || ctx.Err() != nil || !p.repeatable() || errors.Is(err, errToolTimeout) {
 			break
 		}
 	}
@@ -75,7 +82,12 @@ func (r *run) call(ctx context.Context, p *pending) error {
 		span.End(cause)
 		return cause
 	}
-	if err != nil {
+	if end, ok := errors.AsType[Ending](err); ok {
+		answer := end.Answer()
+		answer.Fixed = true
+		p.entry.answer = &answer
+		p.entry.ToolResult = chat.ToolResult{IsError: true, Content: sentence(end.Error())}
+	} else if err != nil {
 		r.agent.cfg.Log.Warn().Err(err).Str("tool", p.call.Name).Msg("tool call was cut")
 		p.entry.ToolResult = chat.ToolResult{IsError: true, Content: cutText(p, err)}
 	}

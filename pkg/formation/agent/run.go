@@ -85,8 +85,8 @@ func (r *run) answer() chat.Answer {
 	}
 }
 
-// endWith ends the run with what a colleague brought: its answer, or a
-// question to the user.
+// endWith ends the run with what a call brought: an answer, or a question to the
+// user.
 func (r *run) endWith(w *entry) (chat.Answer, error) {
 	if w.ask != nil {
 		if err := r.delta(w.ask.Prompt, true); err != nil {
@@ -95,6 +95,16 @@ func (r *run) endWith(w *entry) (chat.Answer, error) {
 		r.texts = append(slices.Clip(r.texts), w.ask.Prompt)
 		answer := r.answer()
 		answer.Question = w.ask
+		return answer, nil
+	}
+	if w.answer.Fixed {
+		if err := r.delta(w.answer.Content, true); err != nil {
+			return chat.Answer{}, err
+		}
+		r.texts = append(slices.Clip(r.texts), w.answer.Content)
+		answer := r.answer()
+		answer.Fixed, answer.Question = true, w.answer.Question
+		answer.Widgets = append(slices.Clip(answer.Widgets), w.answer.Widgets...)
 		return answer, nil
 	}
 	answer := *w.answer

@@ -184,6 +184,8 @@ type Answer struct {
 	// Settles says what the turn did with the question that was pending when it
 	// began; "" when there was none.
 	Settles Settlement
+	// Fixed tells that the words stay as they are: they are not a model's.
+	Fixed bool
 	// Agents are those that took part, the answering one first.
 	Agents []string
 }
@@ -201,12 +203,16 @@ const (
 	SettlesDropped Settlement = "dropped"
 )
 
+// QuestionCredential is the kind of the question which of several accounts at a
+// service is meant.
+const QuestionCredential = "credential"
+
 // Question is what a turn asks its user before it can go on. A session has at
 // most one at a time; it is stored with the end of the turn that asks it.
 type Question struct {
 	// ID names the options widget that shows the question; "" when it has none.
 	ID     string
-	Kind   string // who asks and takes the reply, for example "delegation"
+	Kind   string // who asks and takes the reply, for example QuestionCredential
 	Prompt string
 	// Options are the replies offered; none means that any text is one.
 	Options []Option

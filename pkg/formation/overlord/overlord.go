@@ -25,8 +25,11 @@ type Config struct {
 	// Tools gives what an agent may call beside what comes from here; who says
 	// which agent, and for whom. nil: nothing.
 	Tools func(ctx context.Context, who chat.Invocation) ([]agent.Tool, error)
-	Now   func() time.Time
-	Log   zerolog.Logger
+	// Choose takes replies to questions of kind chat.QuestionCredential; nil: such
+	// questions are not understood.
+	Choose Choose
+	Now    func() time.Time
+	Log    zerolog.Logger
 }
 
 // Overlord handles messages. It is safe for concurrent use.
@@ -46,6 +49,9 @@ func New(cfg Config) *Overlord {
 			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Speech: cfg.Speech, Tools: cfg.Tools,
 			Limits: agent.DefaultLimits(), Now: cfg.Now, Log: cfg.Log,
 		})
+	}
+	if cfg.Choose != nil {
+		o.askers[chat.QuestionCredential] = o.chosenAccount
 	}
 	return o
 }

@@ -49,7 +49,7 @@ func (o *Overlord) respond(ctx context.Context, in Input, answer chat.Answer, si
 // words tells whether the answer is worded by a model of its own: the manifest
 // names one, and an agent has said something that is no question.
 func (o *Overlord) words(answer chat.Answer) bool {
-	return o.synthesizes() && answer.Question == nil && answer.AgentID != "" && answer.Content != ""
+	return o.synthesizes() && answer.Question == nil && !answer.Fixed && answer.AgentID != "" && answer.Content != ""
 }
 
 // synthesizes tells whether the manifest has answers worded by a model of its

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -30,6 +31,7 @@ const token = "ghp_0123456789abcdefghij"
 type home struct {
 	dir   string
 	db    *store.DB
+	mu    sync.Mutex // guards known
 	known []string
 	ids   atomic.Int64
 }
@@ -49,7 +51,11 @@ func newHome(t *testing.T) *home {
 func (h *home) open(settings manifest.UserCredentials, links map[string]manifest.Link) *credentials.Store {
 	return credentials.Open(credentials.Config{
 		DB: h.db, StateDir: h.dir, Settings: settings, Links: links,
-		Known: func(values ...string) { h.known = append(h.known, values...) },
+		Known: func(values ...string) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.known = append(h.known, values...)
+		},
 		NewID: func(prefix string) string { return fmt.Sprintf("%s%d", prefix, h.ids.Add(1)) },
 	})
 }
@@ -320,11 +326,11 @@ func TestResolve_SendsAUserWithoutACredentialToTheLink(t *testing.T) {
 	}{
 		"own link": {"GitHub", manifest.UserCredentials{RedirectMessage: "Go there."}, links, chat.Answer{
 			Content: "Go there.",
-			Widgets: []chat.Widget{{Type: "action_link", ID: "ui_1", Label: "Connect github", URL: "https://example.com/github", Hint: "It takes a minute"}},
+			Widgets: []chat.Widget{{Type: "action_link", Label: "Connect github", URL: "https://example.com/github", Hint: "It takes a minute"}},
 		}},
 		"portal": {"jira", manifest.UserCredentials{RedirectMessage: "Go there."}, links, chat.Answer{
 			Content: "Go there.",
-			Widgets: []chat.Widget{{Type: "action_link", ID: "ui_1", Label: "Your accounts", URL: "https://example.com/accounts"}},
+			Widgets: []chat.Widget{{Type: "action_link", Label: "Your accounts", URL: "https://example.com/accounts"}},
 		}},
 		"no link": {"jira", manifest.UserCredentials{}, nil, chat.Answer{
 			Content: "This needs your own access to jira, which you have not given yet. Please add your jira credentials and ask again.",
@@ -360,7 +366,7 @@ func TestResolve_AsksWhichOfSeveralAccountsAndRemembersForTheSession(t *testing.
 	for _, o := range q.Options {
 		labels = append(labels, o.Label)
 	}
-	if diff := cmp.Diff([]string{"Work", "Home"}, labels); diff != "" || q.Kind != credentials.QuestionKind || q.ID == "" {
+	if diff := cmp.Diff([]string{"Work", "Home"}, labels); diff != "" || need.Answer().Content != q.Prompt+"\n\n1. Work\n2. Home" {
 		t.Errorf("%+v %s", q, diff)
 	}
 	for _, no := range []string{"", "what is the weather?", "cred_99"} {

@@ -28,7 +28,7 @@ func (s *Store) required(service string) error {
 			label = "Connect " + service
 		}
 		answer.Widgets = []chat.Widget{{
-			Type: chat.WidgetActionLink, ID: s.cfg.NewID("ui_"), Label: label, URL: link.URL, Hint: link.Hint,
+			Type: chat.WidgetActionLink, Label: label, URL: link.URL, Hint: link.Hint,
 		}}
 	}
 	return &NeedError{

@@ -14,9 +14,6 @@ import (
 	"github.com/agentformation/service/pkg/manifest"
 )
 
-// QuestionKind is the kind of the question which of several accounts is meant.
-const QuestionKind = "credential"
-
 // maxOptions is how many options a widget shows at most (reference runtime.md 6.1).
 const maxOptions = 25
 
@@ -102,7 +99,7 @@ func (s *Store) chosen(ctx context.Context, user, service string, rows []row) (i
 	return -1, nil
 }
 
-// Choose takes the reply to a question of kind QuestionKind and remembers it for
+// Choose takes the reply to a question of kind chat.QuestionCredential and remembers it for
 // the session: the value or label of an option. ok is false when it is neither,
 // or the credential is gone.
 func (s *Store) Choose(ctx context.Context, user, session string, q *chat.Question, reply string) (ok bool, err error) {
@@ -145,14 +142,16 @@ func (s *Store) choice(service string, rows []row) error {
 		return fmt.Errorf("write the question of a credential: %w", err)
 	}
 	q := &chat.Question{
-		ID: s.cfg.NewID("ui_"), Kind: QuestionKind, State: state,
+		Kind: chat.QuestionCredential, State: state,
 		Prompt: fmt.Sprintf("You have several %s accounts. Which one should be used?", service),
 	}
-	for _, r := range rows[:min(len(rows), maxOptions)] {
+	lines := []string{q.Prompt, ""}
+	for i, r := range rows[:min(len(rows), maxOptions)] {
 		q.Options = append(q.Options, chat.Option{Value: r.ID, Label: r.Name})
+		lines = append(lines, fmt.Sprintf("%d. %s", i+1, r.Name))
 	}
 	return &NeedError{
-		Service: service, answer: chat.Answer{Content: q.Prompt, Question: q},
+		Service: service, answer: chat.Answer{Content: strings.Join(lines, "\n"), Question: q},
 		fault: fault.Errorf(fault.Conflict, codeManyAccount, "The user has several credentials of %s and has not chosen one", service),
 	}
 }
