@@ -26,6 +26,7 @@ a tool server are also added to the manifest's list, which keeps everything else
 in it; skills, procedures, triggers and transformers are found by their place.
 Nothing is overwritten, and nothing is left behind when it fails.`,
 		Example: `  supervisor new formation hello && supervisor deploy hello
+  supervisor new formation desk --template anthropic
   cd hello && supervisor new agent writer --description "Writes and edits texts"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -59,17 +60,38 @@ func newHelp(kind string) (short, long string) {
 	return "Write a transformer: the form in which answers are sent on", ""
 }
 
+// templatesHelp lists the templates of a kind.
+func templatesHelp(kind string) string {
+	templates := scaffold.Templates(kind)
+	if templates == nil {
+		return ""
+	}
+	width := 0
+	for _, t := range templates {
+		width = max(width, len(t.Name))
+	}
+	var b strings.Builder
+	b.WriteString("\n\nTemplates:\n")
+	for _, t := range templates {
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, t.Name, t.Description)
+	}
+	return b.String()
+}
+
 func (a *app) newKindCommand(kind string) *cobra.Command {
 	r := scaffold.Request{Kind: kind}
 	short, long := newHelp(kind)
 	cmd := &cobra.Command{
 		Use:   kind + " NAME",
 		Short: short,
-		Long:  strings.TrimSpace(short + ".\n\n" + long),
+		Long:  strings.TrimSpace(short + ".\n\n" + long + templatesHelp(kind)),
 		Args:  cobra.ExactArgs(1),
 		RunE: does(func(_ *cobra.Command, args []string) error {
 			r.Name = args[0]
 			if err := manifest.CheckName(kind, r.Name); err != nil {
+				return usagef("%v", err)
+			}
+			if err := scaffold.CheckTemplate(r); err != nil {
 				return usagef("%v", err)
 			}
 			made, err := a.scaffold(r)
@@ -85,6 +107,16 @@ func (a *app) newKindCommand(kind string) *cobra.Command {
 		flags.StringVar(&r.Dir, "path", ".", "directory to make it in")
 	} else {
 		flags.StringVar(&r.Dir, "path", "", "directory of the formation (default: the one that you are in)")
+	}
+	if templates := scaffold.Templates(kind); templates != nil {
+		flags.StringVar(&r.Template, "template", "", "the form to begin with, see above (default: "+templates[0].Name+")")
+		_ = cmd.RegisterFlagCompletionFunc("template", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var offers []string
+			for _, t := range templates {
+				offers = append(offers, t.Name+"\t"+t.Description)
+			}
+			return offers, cobra.ShellCompDirectiveNoFileComp
+		}) // fails for a flag that is not there
 	}
 	switch kind {
 	case manifest.FileTrigger, manifest.FileTransformer: // have no description
@@ -189,11 +221,15 @@ func nextSteps(r scaffold.Request, made *scaffold.Made) []string {
 	dir := shellWord(made.Dir)
 	at := func(file string) string { return shellWord(filepath.Join(made.Dir, filepath.FromSlash(file))) }
 	if r.Kind == manifest.FileFormation {
-		return []string{
+		steps := []string{
 			"supervisor deploy " + dir,
 			"supervisor chat " + r.Name + ` "What can you do?"`,
 			"supervisor new agent NAME --path " + dir,
 		}
+		if made.Secrets {
+			steps = append([]string{"supervisor secrets setup --path " + dir}, steps...)
+		}
+		return steps
 	}
 	steps := []string{"edit " + at(made.Files[0])}
 	if r.Kind == manifest.FileMCP {

@@ -42,8 +42,9 @@ func Kinds() []string {
 
 // Request says what to make.
 type Request struct {
-	Kind string // one of Kinds
-	Name string // the id, see manifest.CheckName
+	Kind     string // one of Kinds
+	Name     string // the id, see manifest.CheckName
+	Template string // one of Templates; "" is the default one
 	// Dir is the formation's directory. A formation itself becomes Dir/Name.
 	Dir         string
 	Description string // one line; "" takes a general one
@@ -62,15 +63,20 @@ type Made struct {
 	Line     int
 	// Warnings are those of the formation that it had not before.
 	Warnings []manifest.Warning
+	// Secrets tells that a new formation uses secrets, which have no values yet.
+	Secrets bool
 }
 
-// New makes it. A bad name, description or address is fault.Invalid, a name that
+// New makes it. A bad name, template, description or address is fault.Invalid, a name that
 // is taken fault.Conflict, a directory without a formation fault.NotFound.
 func New(r Request) (*Made, error) {
 	if !slices.Contains(Kinds(), r.Kind) {
 		return nil, fault.Errorf(fault.Invalid, "", "%q is no kind of file to make (one of %s)", r.Kind, strings.Join(Kinds(), ", "))
 	}
 	if err := manifest.CheckName(r.Kind, r.Name); err != nil {
+		return nil, err
+	}
+	if err := chooseTemplate(&r); err != nil {
 		return nil, err
 	}
 	d, err := dataOf(r)
@@ -86,12 +92,20 @@ func New(r Request) (*Made, error) {
 // data fills the templates.
 type data struct {
 	Name, Title, Description, URL string
+	Subject                       string // the title in lower case
 	Secret                        string // the beginning of names of secrets
 	Agent                         string // the formation's first agent, "" when none is known
+
+	// Of a formation:
+
+	Provider, Model, Key string // whose model, which one, the secret of its key; "" is the offline one
+	Team                 bool
 }
 
 func dataOf(r Request) (data, error) {
 	d := data{Name: r.Name, Title: title(r.Name), Description: strings.TrimRight(strings.TrimSpace(r.Description), "."), URL: r.URL}
+	d.Subject = strings.ToLower(d.Title)
+	d.fillTemplate(r)
 	d.Secret = strings.ToUpper(strings.Map(func(c rune) rune {
 		if c == '-' || c == '.' {
 			return '_'
@@ -99,7 +113,7 @@ func dataOf(r Request) (data, error) {
 		return c
 	}, r.Name))
 	if d.Description == "" {
-		d.Description = describe(r.Kind, strings.ToLower(d.Title))
+		d.Description = describe(r.Kind, d.Subject)
 	}
 	switch {
 	case utf8.RuneCountInString(d.Description) > maxDescription:
@@ -109,8 +123,12 @@ func dataOf(r Request) (data, error) {
 	case strings.Contains(d.Description, "${{"):
 		return d, fault.New(fault.Invalid, "", "the description has a placeholder; secrets are not for texts that a model reads")
 	}
-	if d.URL == "" && r.Kind == manifest.FileTransformer {
+	switch {
+	case d.URL != "":
+	case r.Kind == manifest.FileTransformer:
 		d.URL = "https://example.com/hook"
+	case r.Template == templateHTTP:
+		d.URL = "https://example.com/mcp"
 	}
 	return d, checkURL(d.URL)
 }
@@ -144,15 +162,25 @@ func describe(kind, subject string) string {
 func layout(r Request) map[string]string {
 	switch r.Kind {
 	case manifest.FileFormation:
-		return map[string]string{
+		files := map[string]string{
 			"formation.afs": "formation/formation.afs", "agents/assistant.afs": "formation/agents/assistant.afs",
 			"SOUL.md": "formation/SOUL.md", ".gitignore": "formation/gitignore",
 		}
+		if r.Template == templateTeam {
+			for _, name := range []string{"agents/researcher.afs", "agents/writer.afs", "sops/report.md"} {
+				files[name] = "formation/" + name
+			}
+		}
+		return files
 	case manifest.FileAgent:
-		return map[string]string{"agents/" + r.Name + ".afs": "agent/agents/agent.afs"}
+		from := "agent/agents/agent.afs"
+		if r.Template == templateSpecialist {
+			from = "agent/agents/specialist.afs"
+		}
+		return map[string]string{"agents/" + r.Name + ".afs": from}
 	case manifest.FileMCP:
 		files := map[string]string{"mcp/" + r.Name + ".afs": "mcp/mcp/server.afs"}
-		if r.URL == "" {
+		if r.Template != templateHTTP {
 			files["mcp/"+r.Name+".py"] = "mcp/mcp/server.py"
 		}
 		return files
@@ -163,9 +191,17 @@ func layout(r Request) map[string]string {
 		}
 		return map[string]string{dir + "/SKILL.md": "skill/SKILL.md", dir + "/scripts/run.py": "skill/scripts/run.py"}
 	case manifest.FileSOP:
-		return map[string]string{"sops/" + r.Name + ".md": "sop/sop.md"}
+		from := "sop/sop.md"
+		if r.Template == templateStrict {
+			from = "sop/strict.md"
+		}
+		return map[string]string{"sops/" + r.Name + ".md": from}
 	case manifest.FileTrigger:
-		return map[string]string{"triggers/" + r.Name + ".md": "trigger/trigger.md"}
+		from := "trigger/trigger.md"
+		if r.Template == templateGitHub || r.Template == templateAlert {
+			from = "trigger/" + r.Template + ".md"
+		}
+		return map[string]string{"triggers/" + r.Name + ".md": from}
 	}
 	return map[string]string{"transformers/" + r.Name + ".yaml": "transformer/transformer.yaml"}
 }
@@ -228,7 +264,7 @@ func newFormation(r Request, d data) (_ *Made, err error) {
 	if err := os.Rename(temp, dir); err != nil {
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
-	made.Dir = dir
+	made.Dir, made.Secrets = dir, d.Key != ""
 	_, made.Warnings, err = manifest.Load(dir)
 	return made, err
 }
