@@ -5,8 +5,6 @@ package overlord
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -28,8 +26,11 @@ type Config struct {
 	// Choose takes replies to questions of kind chat.QuestionCredential; nil: such
 	// questions are not understood.
 	Choose Choose
-	Now    func() time.Time
-	Log    zerolog.Logger
+	// AgentTools gives the tools of an agent without a user, for routing; it is
+	// asked again every minute. nil: routing knows of none.
+	AgentTools func(agentID string) []chat.ToolSpec
+	Now        func() time.Time
+	Log        zerolog.Logger
 }
 
 // Overlord handles messages. It is safe for concurrent use.
@@ -111,14 +112,19 @@ func (o *Overlord) Handle(ctx context.Context, in Input, sink chat.Sink) (chat.A
 	return o.respond(ctx, in, answer, sink)
 }
 
-// dispatch finds out who answers, and has them.
+// dispatch finds out what a message is and who answers it, and has them.
 func (o *Overlord) dispatch(ctx context.Context, in Input, sink chat.Sink) (chat.Answer, error) {
 	if err := sink(chat.Event{Type: chat.Planning, Content: "Choosing how to handle the request"}); err != nil {
 		return chat.Answer{}, err
 	}
 	decision, err := o.decide(ctx, in)
-	if err != nil {
+	switch {
+	case err != nil:
 		return chat.Answer{}, err
+	case decision.Threat() != "":
+		return o.refuse(ctx, in, decision, sink)
+	case decision.SmallTalk:
+		return o.converse(ctx, in, decision, sink)
 	}
 	return o.runAgent(ctx, in, decision, sink)
 }
@@ -140,40 +146,4 @@ func (o *Overlord) runAgent(ctx context.Context, in Input, d Decision, sink chat
 
 func unknownAgent(id string) error {
 	return fault.Errorf(fault.NotFound, "AGENT_NOT_FOUND", "no agent with id %q in this formation", id)
-}
-
-// stepRoute is the journal entry of the decision: a resumed turn goes to the
-// same agent.
-const stepRoute = "route"
-
-func (o *Overlord) decide(ctx context.Context, in Input) (Decision, error) {
-	if in.AgentID != "" {
-		if !o.Knows(in.AgentID) {
-			return Decision{}, unknownAgent(in.AgentID)
-		}
-		return Decision{Agent: in.AgentID, Method: MethodExplicit}, nil
-	}
-	if len(o.cfg.Formation.Agents) == 1 {
-		return Decision{Agent: o.cfg.Formation.Agents[0].ID, Method: MethodSingle}, nil
-	}
-	if payload, ok := in.Journal.Done(stepRoute); ok {
-		var d Decision
-		if err := json.Unmarshal(payload, &d); err != nil {
-			return Decision{}, fmt.Errorf("decode journalled routing decision: %w", err)
-		}
-		return d, nil
-	}
-	in.Message = chat.WithNote(in.Message, chat.NameFiles(in.Files))
-	d := o.router.route(ctx, in)
-	if err := ctx.Err(); err != nil {
-		return Decision{}, context.Cause(ctx)
-	}
-	payload, err := json.Marshal(d)
-	if err != nil {
-		return Decision{}, fmt.Errorf("encode routing decision: %w", err)
-	}
-	if err := in.Journal.Save(ctx, stepRoute, payload); err != nil {
-		return Decision{}, fmt.Errorf("journal routing decision: %w", err)
-	}
-	return d, nil
 }

@@ -2,8 +2,6 @@ package overlord
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,183 +21,222 @@ const (
 	MethodModel     = "model"     // a model chose
 	MethodHeuristic = "heuristic" // the words of the message matched best
 	MethodHistory   = "history"   // a follow-up stays with the session's agent
-	MethodDefault   = "default"   // nothing matched: the first agent
+	MethodDefault   = "default"   // nothing matched: the default agent
 )
 
-// Decision says who answers and why.
+// Decision says who answers and why. It is journalled, so that a resumed turn
+// goes the same way.
 type Decision struct {
 	Agent  string `json:"agent"`
 	Method string `json:"method"`
 	Reason string `json:"reason,omitempty"`
+	// OffTopic tells that none of the agents is for this; the default one answers.
+	OffTopic bool `json:"off_topic,omitempty"`
+	// SmallTalk tells that nothing is asked; the overlord answers itself. Only a
+	// model decides this.
+	SmallTalk bool      `json:"small_talk,omitempty"`
+	Analysis  *Analysis `json:"analysis,omitempty"`
+
+	candidates []Candidate // best first
+}
+
+// Threat returns the kind of threat that the message is, or "".
+func (d Decision) Threat() string {
+	if d.Analysis == nil || !d.Analysis.SecurityThreat {
+		return ""
+	}
+	return d.Analysis.ThreatType
 }
 
 const (
-	// A routing call that takes longer is not worth waiting for: the
-	// deterministic choice takes over.
-	routeTimeout = 10 * time.Second
 	// Decisions that are kept for repeated messages.
 	maxCached = 1000
-	// The part of a message that routing reads; the rest rarely changes who
-	// should answer and costs tokens.
+	// The part of a message that a routing model reads; the rest rarely changes
+	// who should answer and costs tokens.
 	maxRouteChars = 4000
+	// Tools may come and go while a formation runs; how long it takes at most
+	// until routing knows.
+	toolsFresh = time.Minute
 )
 
-// router decides which agent answers. One model call decides; when there is no
-// model, or it fails, or names nobody known, scoring by words decides, which
-// always has an answer.
+// router decides which agent answers. One model call analyses the message and
+// chooses; when there is no model, or it fails, or names nobody known, words
+// decide, which always have an answer.
+//
+// The method model asks for every message although words alone are often
+// right: the same call says what the message needs, how much work it is and
+// whether it is an attack, which words tell badly. hybrid and heuristic are for
+// authors who would rather save that call.
 type router struct {
 	formation *manifest.Formation
 	models    agent.Models
 	use       manifest.ModelUse
-	scorer    *scorer
-	prompt    string
-	schema    json.RawMessage
 	cfg       Config
 
-	mu    sync.Mutex // guards the field that follows
+	mu    sync.Mutex // guards what follows
+	team  *team
+	built time.Time // when the tools were read last
 	cache map[[32]byte]cached
 }
 
-type cached struct {
-	decision Decision
-	until    time.Time
+// team is what routing knows about the agents; it is made at the first
+// decision and again when tools have changed.
+type team struct {
+	scorer *scorer
+	prompt prompt // about all agents
+	tools  map[string][]chat.ToolSpec
 }
 
 func newRouter(cfg Config) *router {
 	return &router{
-		formation: cfg.Formation, models: cfg.Models, use: cfg.Formation.OverlordUse(),
-		scorer: newScorer(cfg.Formation.Agents), prompt: routePrompt(cfg.Formation.Agents),
-		schema: routeSchema(cfg.Formation.Agents), cfg: cfg, cache: make(map[[32]byte]cached),
+		formation: cfg.Formation, models: cfg.Models, use: cfg.Formation.OverlordUse(), cfg: cfg, cache: make(map[[32]byte]cached),
 	}
 }
 
+// known returns the team as it is now.
+func (r *router) known() *team {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Now()
+	if r.team != nil && (r.cfg.AgentTools == nil || now.Sub(r.built) < toolsFresh) {
+		return r.team
+	}
+	tools := make(map[string][]chat.ToolSpec)
+	if r.cfg.AgentTools != nil {
+		for i := range r.formation.Agents {
+			id := r.formation.Agents[i].ID
+			tools[id] = r.cfg.AgentTools(id)
+		}
+	}
+	r.built = now
+	if r.team != nil && sameTools(r.team.tools, tools) {
+		return r.team
+	}
+	t := &team{tools: tools, scorer: newScorer(r.formation, func(id string) []chat.ToolSpec { return tools[id] })}
+	ids := make([]string, len(r.formation.Agents))
+	for i := range ids {
+		ids[i] = r.formation.Agents[i].ID
+	}
+	t.prompt = newPrompt(r.formation, tools, ids)
+	r.team = t
+	clear(r.cache) // who can do what has changed
+	return t
+}
+
+func sameTools(a, b map[string][]chat.ToolSpec) bool {
+	for id, list := range b {
+		if len(a[id]) != len(list) {
+			return false
+		}
+		for i := range list {
+			if a[id][i].Name != list[i].Name || a[id][i].Description != list[i].Description {
+				return false
+			}
+		}
+	}
+	return len(a) == len(b)
+}
+
+// route decides about a message of a formation with several agents.
 func (r *router) route(ctx context.Context, in Input) Decision {
-	key := sha256.Sum256([]byte(in.LastAgent + "\x00" + in.Message))
+	t := r.known()
+	heard := read(in.Message)
+	ranked := t.scorer.rank(heard, in.LastAgent)
+	guess := analyze(r.formation, in.Message, heard)
+	byWords := r.byWords(ranked, &guess)
+	settings := r.formation.Overlord.Routing
+	switch {
+	case guess.SecurityThreat, !settings.ByModel():
+		return byWords
+	case settings.Method == manifest.RouteHybrid && r.clear(ranked, guess):
+		return byWords
+	}
+	key := cacheKey(in)
 	if d, ok := r.lookup(key); ok {
 		return d
 	}
-	d, err := r.ask(ctx, in)
+	d, err := r.ask(ctx, in, t, ranked, guess)
 	if err != nil {
 		if ctx.Err() == nil {
 			r.cfg.Log.Warn().Err(err).Msg("routing by model did not work; routing by words")
 		}
-		return r.scorer.choose(in.Message, in.LastAgent)
+		return byWords
 	}
 	r.store(key, d)
 	return d
 }
 
-func (r *router) lookup(key [32]byte) (Decision, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c, ok := r.cache[key]
-	if !ok || !r.cfg.Now().Before(c.until) {
-		return Decision{}, false
+// byWords is the decision that needs no model.
+func (r *router) byWords(ranked ranking, guess *Analysis) Decision {
+	best := ranked.best()
+	d := Decision{Agent: best.ID, Method: MethodHeuristic, OffTopic: ranked.offTopic, Analysis: guess, candidates: ranked.agents}
+	switch {
+	case ranked.follows:
+		d.Method, d.Reason = MethodHistory, "nothing points clearly to another agent"
+	case ranked.offTopic:
+		d.Method, d.Reason = MethodDefault, "none of the agents is for this"
+	case ranked.blind:
+		d.Method, d.Reason = MethodDefault, "no words point to an agent"
+	default:
+		d.Reason = strings.Join(best.Reasons, "; ")
 	}
-	return c.decision, true
+	return d
 }
 
-// store keeps a model's decision. A full cache is emptied: decisions are cheap
-// to make again and an order of age would cost more than it saves.
-func (r *router) store(key [32]byte, d Decision) {
-	caching := r.formation.Overlord.Caching
-	if !caching.Enabled {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.cache) >= maxCached {
-		clear(r.cache)
-	}
-	r.cache[key] = cached{decision: d, until: r.cfg.Now().Add(caching.TTL)}
+// clear tells that words decide well enough and that nothing else about the
+// message needs to be understood.
+func (r *router) clear(ranked ranking, guess Analysis) bool {
+	return !ranked.blind && !ranked.offTopic && ranked.best().Score >= r.formation.Overlord.Routing.Confidence &&
+		guess.Complexity < r.formation.Overlord.Workflow.ComplexityThreshold && !guess.SchedulingRequest && !guess.SchedulerQuery &&
+		!guess.ExplicitApproval
 }
 
 var errNoModel = errors.New("no model is configured for routing")
 
-func (r *router) ask(ctx context.Context, in Input) (Decision, error) {
+// ask has a model analyse the message and choose, in one call.
+func (r *router) ask(ctx context.Context, in Input, t *team, ranked ranking, guess Analysis) (Decision, error) {
 	if r.use.ID == "" {
 		return Decision{}, errNoModel
 	}
-	ctx, cancel := context.WithTimeout(ctx, routeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.formation.Overlord.Routing.Timeout)
 	defer cancel()
 	zero := 0.0
 	settings := agent.CallSettings(r.use.Settings)
 	settings.Temperature = &zero
+	p := r.promptFor(t, ranked, in.LastAgent)
 	reply, err := llm.Collect(r.models.Stream(ctx, r.use.ID, llm.Request{
-		Messages: r.messages(in), Settings: settings, Schema: r.schema, SchemaName: "route", Purpose: "routing",
+		Messages: []chat.Message{{Role: chat.System, Content: p.system}, {Role: chat.User, Content: r.question(in, t)}},
+		Settings: settings, Schema: p.schema, SchemaName: "route", Purpose: "routing",
 		Account: llm.Account{User: in.UserID, Request: in.RequestID},
 	}), nil)
 	if err != nil {
 		return Decision{}, fmt.Errorf("ask the routing model: %w", err)
 	}
-	return r.parse(reply.Text)
-}
-
-func (r *router) messages(in Input) []chat.Message {
-	var b strings.Builder
-	if in.LastAgent != "" {
-		fmt.Fprintf(&b, "The previous message of this conversation was answered by agent %q. Keep it for a follow-up.\n\n", in.LastAgent)
-	}
-	b.WriteString("Message:\n")
-	msg := in.Message
-	if len(msg) > maxRouteChars {
-		msg = strings.ToValidUTF8(msg[:maxRouteChars], "")
-	}
-	b.WriteString(msg)
-	return []chat.Message{{Role: chat.System, Content: r.prompt}, {Role: chat.User, Content: b.String()}}
-}
-
-// parse reads the model's choice; some models wrap JSON in a code fence.
-func (r *router) parse(text string) (Decision, error) {
-	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')
-	if begin < 0 || end < begin {
-		return Decision{}, fmt.Errorf("the routing model's answer holds no JSON object: %.100q", text)
-	}
-	var choice struct {
-		AgentID string `json:"agent_id"`
-		Reason  string `json:"reason"`
-	}
-	if err := json.Unmarshal([]byte(text[begin:end+1]), &choice); err != nil {
-		return Decision{}, fmt.Errorf("read the routing model's answer: %w", err)
-	}
-	if r.formation.Agent(choice.AgentID) == nil {
-		return Decision{}, fmt.Errorf("the routing model named the unknown agent %q", choice.AgentID)
-	}
-	return Decision{Agent: choice.AgentID, Method: MethodModel, Reason: choice.Reason}, nil
-}
-
-// routePrompt lists the agents, one block each, in a fixed shape.
-func routePrompt(agents []manifest.Agent) string {
-	var b strings.Builder
-	b.WriteString("You route messages to the one agent of a team that should answer. Choose by what each agent is for. Agents:\n")
-	for i := range agents {
-		a := &agents[i]
-		fmt.Fprintf(&b, "\n- agent_id: %s\n  name: %s\n  description: %s\n", a.ID, a.Name, a.Description)
-		if s := a.Specialization; s.Domain != "" {
-			fmt.Fprintf(&b, "  field: %s\n", strings.TrimSpace(s.Domain+" "+s.Subdomain))
-		}
-		if k := a.Specialization.Keywords; len(k) > 0 {
-			fmt.Fprintf(&b, "  keywords: %s\n", strings.Join(k, ", "))
-		}
-	}
-	b.WriteString("\nAnswer with a JSON object: {\"agent_id\": \"<one of the ids>\", \"reason\": \"<a few words>\"}.")
-	return b.String()
-}
-
-func routeSchema(agents []manifest.Agent) json.RawMessage {
-	ids := make([]string, len(agents))
-	for i := range agents {
-		ids[i] = agents[i].ID
-	}
-	schema, err := json.Marshal(map[string]any{
-		"type": "object", "additionalProperties": false, "required": []string{"agent_id", "reason"},
-		"properties": map[string]any{
-			"agent_id": map[string]any{"type": "string", "enum": ids},
-			"reason":   map[string]any{"type": "string"},
-		},
-	})
+	v, err := readVerdict(r.formation, reply.Text, guess)
 	if err != nil {
-		panic(err) // strings always encode
+		return Decision{}, err
 	}
-	return schema
+	return r.byModel(v, t, ranked), nil
+}
+
+// byModel turns the model's answer into a decision.
+func (r *router) byModel(v verdict, t *team, ranked ranking) Decision {
+	d := Decision{
+		Agent: v.AgentID, Method: MethodModel, Reason: v.Reasoning, OffTopic: v.OffTopic && !v.SmallTalk, SmallTalk: v.SmallTalk,
+		Analysis: &v.Analysis,
+	}
+	if d.OffTopic {
+		d.Agent = t.scorer.fallback
+	}
+	reason := "chosen by the model"
+	if v.Reasoning != "" {
+		reason += ": " + v.Reasoning
+	}
+	ranked.agents = append([]Candidate(nil), ranked.agents...)
+	ranked.promote(d.Agent)
+	first := &ranked.agents[0]
+	first.Score = max(first.Score, v.Confidence)
+	first.Reasons = append([]string{reason}, first.Reasons...)
+	d.candidates = ranked.agents
+	return d
 }
