@@ -218,7 +218,7 @@ func (a *api) turnRequest(c echo.Context, who *caller, in *chatBody) *turn.Reque
 		ID: httpx.RequestID(c), UserID: who.user, SessionID: in.SessionID, AgentID: in.AgentID,
 		Message: message, Click: in.UIResponse.click(), Mode: in.mode(),
 		Stream: a.wantsStream(c, in), OnDisconnect: in.OnDisconnect,
-		Threshold: in.threshold(),
+		Threshold: in.threshold(), TraceParent: first(c.Request().Header["Traceparent"]),
 	}
 }
 

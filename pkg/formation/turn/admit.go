@@ -85,6 +85,7 @@ func (s *Service) again(t *live) error {
 		t.cancel(errCancelled)
 		return errCancelled
 	case t.rec.Attempt <= maxAttempts:
+		t.span.Set("attempt", t.rec.Attempt)
 		return nil
 	}
 	f := fault.Errorf(fault.Failed, "", "the turn was interrupted %d times by the end of its process and is given up", t.rec.Attempt-1)

@@ -49,9 +49,9 @@ func (s *Service) end(t *live, answer chat.Answer, err error) {
 	}
 	t.stream.close(lost)
 	s.tellEnd(t)
-	t.trace.Close()
 	t.cancel(nil)
 	close(t.done)
+	t.trace.Close() // nobody waits for an exporter
 }
 
 // unstored is what a caller gets instead of an answer that was not stored.

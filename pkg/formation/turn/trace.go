@@ -25,9 +25,6 @@ func (s *Service) trace(ctx context.Context, t *live) context.Context {
 	})
 	ctx, t.span = telemetry.Start(ctx, telemetry.KindTurn, "turn")
 	t.span.Set("mode", t.rec.Mode)
-	if t.rec.Attempt > 1 {
-		t.span.Set("attempt", t.rec.Attempt)
-	}
 	return ctx
 }
 

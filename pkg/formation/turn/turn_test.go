@@ -23,6 +23,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/store"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/formation/turn"
 	"github.com/agentformation/service/pkg/manifest"
 )
@@ -65,6 +66,7 @@ type options struct {
 	async  manifest.Async
 	grace  time.Duration
 	noJobs bool // another process works the queue
+	hub    *telemetry.Hub
 }
 
 func start(t *testing.T, path, launch string, h turn.Handler, opt options) *process {
@@ -86,7 +88,7 @@ func start(t *testing.T, path, launch string, h turn.Handler, opt options) *proc
 		t.Fatal(err)
 	}
 	p.Service = turn.New(t.Context(), turn.Config{
-		DB: db, Overlord: h, Jobs: queue, NewID: newID, Async: opt.async, CancelGrace: opt.grace, Log: zerolog.Nop(),
+		DB: db, Overlord: h, Jobs: queue, NewID: newID, Async: opt.async, CancelGrace: opt.grace, Telemetry: opt.hub, Log: zerolog.Nop(),
 		Memory:   memory.New(memory.Config{DB: db, FormationID: "f", BufferSize: 10, NewID: newID}),
 		Response: manifest.Response{Format: "markdown", StreamTokens: true, Progress: true},
 	})
