@@ -83,6 +83,8 @@ type Formation struct {
 	conns   *newConns
 	closing atomic.Bool // answers close their connections: another child accepts, or none
 	stopped atomic.Bool
+	ending  chan struct{} // closed by the first Drain or Stop, which no Load keeps waiting
+	end     sync.Once
 
 	mu       sync.Mutex // guards the fields that follow
 	parts    *parts     // nil before Load
@@ -104,7 +106,7 @@ func New(cfg Config) *Formation {
 		cfg.Redact = redact.New()
 	}
 	cfg.Redact.Add(strings.Split(cfg.SecretsKey, ",")...)
-	return &Formation{cfg: cfg, started: time.Now(), work: newWork(), conns: newNewConns()}
+	return &Formation{cfg: cfg, started: time.Now(), work: newWork(), conns: newNewConns(), ending: make(chan struct{})}
 }
 
 // Hello implements control.Formation.

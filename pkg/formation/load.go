@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -20,6 +21,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/jobs"
 	"github.com/agentformation/service/pkg/formation/llm"
 	"github.com/agentformation/service/pkg/formation/llm/budget"
+	"github.com/agentformation/service/pkg/formation/llm/probe"
 	"github.com/agentformation/service/pkg/formation/llm/provider"
 	"github.com/agentformation/service/pkg/formation/memory"
 	"github.com/agentformation/service/pkg/formation/overlord"
@@ -50,6 +52,8 @@ type parts struct {
 	hub      *telemetry.Hub
 	exporter *otlp.Exporter // nil: nothing is sent
 	router   *llm.Router
+	probes   *probe.Prober
+	unsure   []string // what is to be told of models that could not be asked
 	ledger   *budget.Ledger
 	users    *credentials.Store // what users gave
 	memory   *memory.Memory
@@ -68,6 +72,8 @@ func (f *Formation) Load(ctx context.Context, req control.LoadRequest, progress 
 	if f.parts != nil {
 		return control.Loaded{}, fault.New(fault.Conflict, "", "the formation is loaded already")
 	}
+	ctx, cancel := untilClosed(ctx, f.ending)
+	defer cancel()
 	p := &parts{log: f.cfg.Log, redact: f.cfg.Redact}
 	warnings, err := f.read(p, req, progress)
 	if err != nil {
@@ -82,7 +88,7 @@ func (f *Formation) Load(ctx context.Context, req control.LoadRequest, progress 
 		return control.Loaded{}, f.without(err)
 	}
 	f.parts = p
-	return control.Loaded{Warnings: warnings, Agents: len(p.manifest.Agents)}, nil
+	return control.Loaded{Warnings: append(warnings, p.unsure...), Agents: len(p.manifest.Agents)}, nil
 }
 
 // without returns err with a message that holds no secret: it goes to the
@@ -150,6 +156,9 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 		}
 	}
 	if p.ledger, err = openLedger(p, req); err != nil {
+		return err
+	}
+	if err := f.probeModels(ctx, p, req, progress); err != nil {
 		return err
 	}
 	if p.users, err = openCredentials(p, req); err != nil {
@@ -259,19 +268,11 @@ func providerKeys(m *manifest.Formation) (map[string]string, error) {
 
 // checkModels finds models of unknown providers before the first message does.
 func checkModels(m *manifest.Formation, router *llm.Router) error {
-	ids := []string{m.OverlordUse().ID}
-	for i := range m.Agents {
-		use := m.Agents[i].Use(m)
-		ids = append(ids, use.ID, use.Settings.FallbackModel)
-	}
-	for _, of := range mediaModels(m) {
-		ids = append(ids, of.use.ID, of.use.Settings.FallbackModel)
-	}
-	for _, id := range ids {
-		if id == "" {
-			continue
+	for _, model := range declaredModels(m) {
+		if strings.HasPrefix(model.ID, localModel) {
+			continue // the formation recalls by words where none can be
 		}
-		if err := router.Check(id); err != nil {
+		if err := router.Check(model.ID); err != nil {
 			return fault.Wrap(fault.Invalid, "ParseError", err.Error(), err)
 		}
 	}

@@ -24,6 +24,12 @@ func localModels(client *embedder.Client) llm.Embedder {
 	return local{client}
 }
 
+// Dimension implements llm.Describer. It has the model fetched and loaded.
+func (l local) Dimension(ctx context.Context, model string) (int, error) {
+	info, err := l.client.Info(ctx, localModel+model)
+	return info.Dimension, err
+}
+
 // Embed implements llm.Embedder. Its errors are faults; Unavailable ones say that
 // the process or its model is not there now.
 func (l local) Embed(ctx context.Context, req llm.EmbedRequest) (llm.Embedding, error) {

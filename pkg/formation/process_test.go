@@ -215,7 +215,7 @@ func TestUpdate_AKilledNewChildIsReplacedByThePausedOne(t *testing.T) {
 	stream.skipTo(t, "response_generation")
 	for _, mode := range []string{"async", "auto"} {
 		go func() {
-			_, _ = w.do(w.client(false), ask{body: fmt.Sprintf(`{"message":"held","mode":%q,"request_id":"req_%s"}`, mode, mode)})
+			_, _ = w.do(w.client(false), ask{body: fmt.Sprintf(`{"message":"held %[1]s","mode":%[1]q,"request_id":"req_%[1]s"}`, mode)})
 		}()
 	}
 	w.check(w.fake.WaitActive(t.Context(), 3))

@@ -120,6 +120,7 @@ func (f *Formation) Pause(ctx context.Context) error {
 // child is paused, whatever the request says: another one listens on it.
 func (f *Formation) Drain(ctx context.Context, req control.DrainRequest) (control.Drained, error) {
 	f.closing.Store(true)
+	f.end.Do(func() { close(f.ending) })
 	f.mu.Lock()
 	p, server, a := f.parts, f.server, f.accept
 	unlisten := req.CloseSocket && !f.paused && f.cfg.CloseSocket != nil
@@ -198,6 +199,7 @@ func (f *Formation) Stop(context.Context) error {
 func (f *Formation) stop() error {
 	f.stopped.Store(true)
 	f.closing.Store(true)
+	f.end.Do(func() { close(f.ending) })
 	f.mu.Lock()
 	p, server, background, cancel := f.parts, f.server, f.background, f.cancel
 	f.drained = f.drained || server != nil

@@ -136,6 +136,7 @@ func (w *work) tenure(ctx context.Context, p *parts) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.jobs.Run(groupCtx) })
 	group.Go(func() error { return p.turns.Purge(groupCtx) })
+	group.Go(func() error { return p.probes.Refresh(groupCtx) })
 	group.Go(func() error {
 		for {
 			wanted, _, changed := w.state()

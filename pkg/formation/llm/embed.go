@@ -77,7 +77,7 @@ func (r *Router) Embed(ctx context.Context, modelID string, req EmbedRequest) (o
 	}
 	embedder, ok := model.(Embedder)
 	if !ok {
-		return Embedding{}, fault.Errorf(fault.Failed, "", "model %s: provider %s makes no embeddings", t.id, t.provider)
+		return Embedding{}, unable("model " + t.id + ": provider " + t.provider + " makes no embeddings")
 	}
 	var sum Embedding
 	for from := 0; from < len(req.Texts); from += embedBatch {

@@ -64,7 +64,7 @@ func (c *call) ask(ctx context.Context, modelID string) error {
 		return err
 	}
 	if t.provider == localProvider {
-		return fault.Errorf(fault.Failed, "", "model %s: local models only embed", t.id)
+		return unable("model " + t.id + ": local models only embed")
 	}
 	model, err := c.router.model(t)
 	if err != nil {

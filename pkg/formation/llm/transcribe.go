@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/telemetry"
 )
@@ -46,7 +45,7 @@ func (r *Router) Transcribe(ctx context.Context, modelID string, req TranscribeR
 		return Transcript{}, err
 	}
 	if t.provider == localProvider {
-		return Transcript{}, fault.Errorf(fault.Failed, "", "model %s: local models only embed", t.id)
+		return Transcript{}, unable("model " + t.id + ": local models only embed")
 	}
 	model, err := r.model(t)
 	if err != nil {
@@ -54,7 +53,7 @@ func (r *Router) Transcribe(ctx context.Context, modelID string, req TranscribeR
 	}
 	transcriber, ok := model.(Transcriber)
 	if !ok {
-		return Transcript{}, fault.Errorf(fault.Failed, "", "model %s: provider %s turns no recordings into text", t.id, t.provider)
+		return Transcript{}, unable("model " + t.id + ": provider " + t.provider + " turns no recordings into text")
 	}
 	req.Model = t.model
 	c := call{router: r}

@@ -87,7 +87,7 @@ func recordingEnding(mediaType string) string {
 
 // Transcribe refuses: Ollama has no such route.
 func (o *ollama) Transcribe(context.Context, llm.TranscribeRequest) (llm.Transcript, error) {
-	return llm.Transcript{}, &llm.CallError{Reason: llm.Refused, Detail: o.name + " turns no recordings into text"}
+	return llm.Transcript{}, &llm.CallError{Reason: llm.Missing, Detail: o.name + " turns no recordings into text"}
 }
 
 // Transcribe asks the model for the words of the recording; see llm.Transcriber.
