@@ -169,6 +169,10 @@ func (d *decoder) userCredentials(o *object, u *UserCredentials) {
 		}
 		u.EncryptionKey = *flat.v
 	}
+	if u.Mode == CredentialsDynamic && o.n != nil {
+		o.warnKey("mode", RuleNoEffect, "dynamic has no effect in this release; users are redirected")
+	}
+	o.inert("user_credentials")
 	o.end()
 }
 

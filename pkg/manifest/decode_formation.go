@@ -195,14 +195,15 @@ func (d *decoder) skillsBlock(s *slot, f *Formation) {
 func builtinSkills() []string { return []string{"file-generation", "compute", "generative-ui"} }
 
 // prompts warns about secrets in texts that a model reads, and about
-// placeholders that nothing resolves yet.
-func (d *decoder) prompts(refs []Ref) {
+// placeholders of users where nothing resolves them: inServer tells whether one
+// stands in a tool server.
+func (d *decoder) prompts(refs []Ref, inServer func(Ref) bool) {
 	prompt := regexp.MustCompile(`(^|\.)(description|system_message|soul|persona|name|specialization\..*|system_behavior\..*)$`)
 	for _, r := range refs {
 		n := &node{file: r.File, at: place{r.Line, r.Col}}
 		switch {
-		case r.Kind == KindUser:
-			d.warn(n, r.Key, RuleNoEffect, "%q placeholders have no effect in this release", KindUser)
+		case r.Kind == KindUser && !inServer(r):
+			d.warn(n, r.Key, RuleNoEffect, "%q placeholders have an effect in tool servers only", KindUser)
 		case r.Kind == KindSecret && prompt.MatchString(r.Key):
 			d.warn(n, r.Key, RuleSecretPrompt, "the secret %s would be shown to a model here", r.Name)
 		}

@@ -13,8 +13,8 @@ import (
 func later() map[string][]string {
 	return map[string][]string{
 		"": {
-			"runtime", "svc_runtime", "scheduler", "a2a", "mcp", "mcps", "rce", "user_credentials",
-			"skills", "middleware", "rbac", "proactive", "commands", "tuning", "coding", "artifacts", "links",
+			"runtime", "svc_runtime", "scheduler", "a2a", "mcp", "mcps", "rce",
+			"skills", "middleware", "rbac", "proactive", "commands", "tuning", "coding", "artifacts",
 			"executor", "document_processing", "triggers", "knowledge",
 		},
 		"logging":           {"conversation", "redaction"},
@@ -36,6 +36,7 @@ func later() map[string][]string {
 			"a2a_enabled", "enable_direct_delegation", "delegation_strategy", "a2a", "knowledge", "mcp_servers", "rate_limiting", "skills",
 		},
 		"agent.llm.settings": {"caching"},
+		"user_credentials":   {"require_https", "credential_ttl_minutes", "max_attempts"},
 		"files":              {"skills", "sops", "triggers", "transformers", "groups"},
 	}
 }

@@ -114,7 +114,7 @@ func (l *loader) load(root *node) (*Formation, []Warning, error) {
 	for _, name := range l.b.files {
 		f.refs = append(f.refs, l.b.refs[name]...)
 	}
-	l.d.prompts(f.refs)
+	l.d.prompts(f.refs, l.inServer())
 	warnings := l.warnings()
 	if faults := l.faults(); len(faults) > 0 {
 		return nil, warnings, &faults

@@ -44,3 +44,18 @@ func (s *MCPServer) UserServices() []string {
 	}
 	return slices.Sorted(maps.Keys(found))
 }
+
+// inServer returns a function that tells whether a placeholder stands in a tool
+// server, in its own file or inline.
+func (l *loader) inServer() func(Ref) bool {
+	files := map[string]bool{}
+	for i := range l.servers {
+		if file := l.servers[i].File; file != l.manifest {
+			files[file] = true
+		}
+	}
+	return func(r Ref) bool {
+		return files[r.File] || strings.Contains(r.Key, "mcp_servers[") ||
+			strings.HasPrefix(r.Key, "mcp.servers[") || strings.HasPrefix(r.Key, "mcps.servers[")
+	}
+}
