@@ -50,7 +50,7 @@ func NewEngine(cfg EngineConfig) (model.Engine, error) {
 		}
 		return nil, err
 	}
-	cfg.Log.Warn().Err(err).Msgf("no ONNX Runtime: models run in Go, ten times slower; put libonnxruntime.so in %s/onnxruntime or name it in %s", first(cfg.Caches), hub.LibraryEnv)
+	cfg.Log.Warn().Err(err).Msgf("no ONNX Runtime: models run in Go, ten times slower; `supervisor init` fetches it, or put libonnxruntime.so in %s/onnxruntime, or name it in %s", first(cfg.Caches), hub.LibraryEnv)
 	return purego.Engine{}, nil
 }
 
