@@ -174,16 +174,17 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 		return err
 	}
 	p.memory = memory.New(memory.Config{DB: p.db, FormationID: m.ID, BufferSize: m.Memory.Buffer.Size, NewID: httpx.NewID})
+	lord := overlord.New(overlord.Config{Formation: prompts, Models: p.router, Speech: p.router, Now: time.Now, Log: log})
 	p.turns = turn.New(p.life, turn.Config{
 		DB: p.db, Memory: p.memory, Jobs: p.jobs, Async: m.Async, Response: m.Overlord.Response,
-		Overlord:  overlord.New(overlord.Config{Formation: prompts, Models: p.router, Speech: p.router, Now: time.Now, Log: log}),
+		Overlord:  lord,
 		Telemetry: p.hub, Alert: p.alert, NewID: httpx.NewID, Log: log,
 	})
 	if _, err := p.takeOver(ctx); err != nil {
 		return err
 	}
 	p.handler, err = httpapi.New(httpapi.Config{
-		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger, Telemetry: p.hub, Files: preparer(m, log),
+		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger, Router: lord, Telemetry: p.hub, Files: preparer(m, log),
 		Keys: p.keys.digests, HeaderPrefix: req.HeaderPrefix, Started: f.started,
 		Draining: f.closing.Load, Audit: p.audit, Secrets: p.secrets, Credentials: p.users, Redact: p.redact.Values, Log: log,
 	})

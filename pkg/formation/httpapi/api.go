@@ -37,6 +37,8 @@ type Config struct {
 	Telemetry *telemetry.Hub
 	// Files makes files ready for models; without it none are taken.
 	Files Files
+	// Router serves /v1/route; without it the route answers 503.
+	Router Router
 	// Secrets serves /v1/secrets; nil leaves the routes out.
 	Secrets Secrets
 	// Credentials are those of users; nil keeps none.
@@ -121,6 +123,7 @@ func (a *api) routes(e *echo.Echo) {
 
 	e.POST("/v1/chat", a.guard(clientOrAdmin, userOptional, a.chat))
 	e.POST("/v1/audiochat", a.guard(clientOrAdmin, userOptional, a.audioChat))
+	e.POST("/v1/route", a.guard(clientOrAdmin, userOptional, a.previewRoute))
 	e.GET("/v1/requests", a.guard(dual, userByClient, a.listRequests))
 	e.GET("/v1/requests/:id", a.guard(dual, userOptional, a.getRequest))
 	e.GET("/v1/requests/:id/trace", a.guard(dual, userOptional, a.getTrace))

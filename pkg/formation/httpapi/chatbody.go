@@ -108,6 +108,11 @@ func (in *chatBody) check(maxMessage int) []httpx.FieldError {
 // alsoWrong adds the values that are wrong to a body whose types are wrong, so
 // that a caller learns everything at once.
 func (in *chatBody) alsoWrong(err error, maxMessage int) error {
+	return alsoWrong(err, func() []httpx.FieldError { return in.check(maxMessage) })
+}
+
+// alsoWrong adds what check finds to a body whose types are wrong.
+func alsoWrong(err error, check func() []httpx.FieldError) error {
 	var body *httpx.BodyError
 	if !errors.As(err, &body) || body.Fields[0].Field == "" { // the body as a whole
 		return err
@@ -118,7 +123,7 @@ func (in *chatBody) alsoWrong(err error, maxMessage int) error {
 		known[top] = true
 	}
 	all := slices.Clone(body.Fields)
-	for _, f := range in.check(maxMessage) {
+	for _, f := range check() {
 		if top, _, _ := strings.Cut(f.Field, "."); !known[top] {
 			all = append(all, f)
 		}

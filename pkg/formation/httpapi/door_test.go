@@ -211,7 +211,8 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	handler, err := httpapi.New(httpapi.Config{
 		Formation: opt.formation, Turns: d.turns, Requests: request.Reader{DB: db}, Sessions: mem,
 		Usage: d.ledger, Telemetry: d.hub,
-		Files: files,
+		Router: overlord.New(overlord.Config{Formation: opt.formation, Now: clock, Log: zerolog.Nop()}),
+		Files:  files,
 		Keys: func() httpapi.Keys {
 			return httpapi.Keys{
 				Admin:  []httpapi.Digest{httpapi.DigestOf("fma_old"), httpapi.DigestOf(adminKey)},

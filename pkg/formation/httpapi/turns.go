@@ -52,6 +52,8 @@ type Sessions interface {
 	Sessions(ctx context.Context, userID string, activeOnly bool, limit int) ([]memory.Session, bool, error)
 	Session(ctx context.Context, userID, sessionID string) (memory.Session, error)
 	Messages(ctx context.Context, q memory.MessageQuery) ([]chat.StoredMessage, bool, error)
+	// LastAgent is who answered last in a session, "" when there is none.
+	LastAgent(ctx context.Context, userID, sessionID string) (string, error)
 }
 
 var (

@@ -25,6 +25,13 @@ func (m *Memory) Session(ctx context.Context, userID, sessionID string) (Session
 	return buffer.Get(ctx, m.cfg.DB, userID, sessionID)
 }
 
+// LastAgent tells which agent answered last in a session; "" when none did, or
+// the session is unknown.
+func (m *Memory) LastAgent(ctx context.Context, userID, sessionID string) (string, error) {
+	past, err := buffer.Window(ctx, m.cfg.DB, userID, sessionID, 0)
+	return past.LastAgent, err
+}
+
 // Messages returns the newest messages of a session said before a time, oldest
 // first, and whether there are older ones. An unknown session has none.
 func (m *Memory) Messages(ctx context.Context, q MessageQuery) ([]chat.StoredMessage, bool, error) {

@@ -44,7 +44,7 @@ const (
 	// byField is how much a word of a field counts beside one of the agent's own.
 	byField = 2.0
 	// A field that is less than this to an agent, beside its main one, is chance.
-	leastField = 0.3
+	leastField = 0.4
 	// What the agent that answered last has ahead of others. A word that only
 	// one field has weighs 7 to 8: a short message, or one that goes on from the
 	// last, needs more than one such word to leave the agent.
@@ -120,6 +120,9 @@ func newProfile(a *manifest.Agent, tools []chat.ToolSpec) profile {
 	most := 0.0
 	for word, weight := range w {
 		for _, in := range allFields().of[word] {
+			if allFields().names[in.field] == word { // who says the name means the field
+				in.share *= 3
+			}
 			p.fields[in.field] += weight * in.share
 			most = max(most, p.fields[in.field])
 		}
