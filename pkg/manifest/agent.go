@@ -84,6 +84,12 @@ type AgentTimeout struct {
 // formation's, overridden by the agent's.
 func (a *Agent) Use(f *Formation) ModelUse { return f.LLM.Use(a.LLM.Models, a.LLM.Settings) }
 
+// UseStreamed returns everything needed for an answer that is read while it is
+// made; false when no model is declared for that, and Use is for all answers.
+func (a *Agent) UseStreamed(f *Formation) (ModelUse, bool) {
+	return f.LLM.UseStreamed(a.LLM.Models, a.LLM.Settings)
+}
+
 // Model returns the id of the model this agent answers with.
 func (a *Agent) Model(f *Formation) string { return a.Use(f).ID }
 

@@ -250,16 +250,13 @@ func (d *decoder) modelRest(o *object, m *Model, idKey string, media Media) *Mod
 	m.ID = d.modelID(o, idKey, m.Capability)
 	set(&m.APIKey, o.secret("api_key"))
 	switch m.Capability {
-	case CapabilityText:
+	case CapabilityText, CapabilityStreaming:
 		m.Settings = d.settings(o.block("settings"))
 	case CapabilityVision, CapabilityAudio, CapabilityVideo, CapabilityDocuments:
 		m.Media = &media
 		m.Settings = d.mediaSettings(o.block("settings"), m.Capability, m.Media)
 	default:
 		o.free("settings")
-	}
-	if o.n != nil && slices.Contains(later()["llm.models"], m.Capability) {
-		o.warnKey(idKey, RuleNoEffect, "%s models have no effect in this release", m.Capability)
 	}
 	o.end()
 	if m.ID == "" {

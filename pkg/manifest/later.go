@@ -21,7 +21,6 @@ func later() map[string][]string {
 		"logging.system":    {"destination"},
 		"server":            {"limits"},
 		"input_limits":      {"max_memory_entry_size", "max_tool_output_size"},
-		"llm.models":        {CapabilityEmbedding, CapabilityStreaming},
 		"llm.documents":     {"extraction", "cache_ttl_seconds"},
 		"async":             {"webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret"},
 		"overlord":          {"clarification", "workflow"},

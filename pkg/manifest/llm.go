@@ -180,19 +180,30 @@ func (l *LLM) TextModel() (id string, s Settings) {
 // overrides. Settings of a model entry belong to that entry only: an own model
 // does not inherit those of the formation's model.
 func (l *LLM) Use(own []Model, o Overrides) ModelUse {
-	m := textModel(own)
-	s := l.Settings
-	if m == nil {
-		if m = textModel(l.Models); m != nil {
-			s = s.With(m.Settings)
-		}
-		s = s.With(o)
-	} else {
-		s = s.With(o).With(m.Settings)
+	if m := modelFor(own, CapabilityText); m != nil {
+		return l.use(m, l.Settings.With(o).With(m.Settings))
 	}
-	if m == nil {
-		return ModelUse{Settings: s}
+	if m := modelFor(l.Models, CapabilityText); m != nil {
+		return l.use(m, l.Settings.With(m.Settings).With(o))
 	}
+	return ModelUse{Settings: l.Settings.With(o)}
+}
+
+// UseStreamed is Use for answers that are read while they are made: by the
+// streaming model of own; else by that of the formation, unless own has a text
+// model, which is nearer. It is false when there is none.
+func (l *LLM) UseStreamed(own []Model, o Overrides) (ModelUse, bool) {
+	if m := modelFor(own, CapabilityStreaming); m != nil {
+		return l.use(m, l.Settings.With(o).With(m.Settings)), true
+	}
+	m := modelFor(l.Models, CapabilityStreaming)
+	if m == nil || modelFor(own, CapabilityText) != nil {
+		return ModelUse{}, false
+	}
+	return l.use(m, l.Settings.With(m.Settings).With(o)), true
+}
+
+func (l *LLM) use(m *Model, s Settings) ModelUse {
 	u := l.ByID(m.ID, s)
 	if m.APIKey != "" {
 		u.APIKey = m.APIKey
@@ -209,15 +220,11 @@ func (l *LLM) For(capability string, own []Model) (ModelUse, Media, bool) {
 			if m.Capability != capability {
 				continue
 			}
-			u := l.ByID(m.ID, l.Settings.With(m.Settings))
-			if m.APIKey != "" {
-				u.APIKey = m.APIKey
-			}
 			media := l.Media
 			if m.Media != nil {
 				media = *m.Media
 			}
-			return u, media, true
+			return l.use(m, l.Settings.With(m.Settings)), media, true
 		}
 	}
 	return ModelUse{}, l.Media, false
@@ -262,9 +269,9 @@ func (f *Formation) SynthesisUse() ModelUse {
 	return f.LLM.Use([]Model{o.Synthesis}, o.Settings)
 }
 
-func textModel(models []Model) *Model {
+func modelFor(models []Model, capability string) *Model {
 	for i := range models {
-		if models[i].Capability == CapabilityText {
+		if models[i].Capability == capability {
 			return &models[i]
 		}
 	}

@@ -63,6 +63,33 @@ func TestUse_MergesFormationAndAgent(t *testing.T) {
 	}
 }
 
+func TestUseStreamed_TakesTheNearestModelForStreams(t *testing.T) {
+	t.Parallel()
+	const formations = "llm: {settings: {max_tokens: 100}, models: [{text: openai/big}, {streaming: openai/quick, api_key: '${{ secrets.Q }}', settings: {temperature: 0.5, max_retries: 1}}]}\n"
+	src := head + formations + "agents:\n" +
+		"  - {id: plain, name: a, description: b, llm: {settings: {max_retries: 2}}}\n" +
+		"  - {id: text, name: a, description: b, llm_models: [{text: openai/small}]}\n" +
+		"  - {id: both, name: a, description: b, llm_models: [{text: openai/small}, {streaming: openai/fast}]}\n"
+	f, _, err := manifest.Parse("formation.afs", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, ok := f.Agent("plain").UseStreamed(f)
+	if !ok || plain.ID != "openai/quick" || plain.APIKey != "${{ secrets.Q }}" || plain.Settings.MaxTokens != 100 ||
+		plain.Settings.Temperature != 0.5 || plain.Settings.MaxRetries != 2 {
+		t.Errorf("plain: %+v, %v", plain, ok)
+	}
+	if u, ok := f.Agent("text").UseStreamed(f); ok {
+		t.Errorf("the formation's model for streams is nearer than the agent's own text model: %+v", u)
+	}
+	if u, ok := f.Agent("both").UseStreamed(f); !ok || u.ID != "openai/fast" || u.APIKey != "" || u.Settings.TemperatureGiven {
+		t.Errorf("both: %+v, %v", u, ok)
+	}
+	if u := f.Agent("plain").Use(f); u.ID != "openai/big" {
+		t.Errorf("an answer in one piece is of %s", u.ID)
+	}
+}
+
 func TestUse_IsEmptyWithoutTextModel(t *testing.T) {
 	t.Parallel()
 	f, warnings, err := manifest.Parse("formation.afs", []byte(head+"agents: [{id: a, name: a, description: b}]"))

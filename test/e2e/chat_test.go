@@ -126,6 +126,31 @@ func TestChatStream_ASettingTurnsDeltasOff(t *testing.T) {
 	f.Say(harness.Chat{"message": "hello", "agent_id": "poet", "stream": false}).Want(t, http.StatusOK, "data.response", "All at once")
 }
 
+func TestChatStream_TheStreamingModelAnswersStreams(t *testing.T) {
+	t.Parallel()
+	s := suite.Start(t, harness.Options{})
+	model := fakellm.Start(t, fakellm.Options{})
+	files := suite.Pair(t, "quick", model.URL())
+	files["formation.afs"] = strings.Replace(files["formation.afs"], "    - text: openai/scripted\n", "    - text: openai/scripted\n    - streaming: openai/quick\n", 1)
+	f := s.Deploy("quick", files)
+	for stream, want := range map[bool]string{true: "quick", false: "scripted"} {
+		before := model.Count()
+		r := f.Request(harness.Chat{"message": "hello", "agent_id": "poet", "stream": stream})
+		if stream {
+			s.HTTP.MustStream(r).MustRest(t)
+		} else {
+			s.HTTP.Must(r).Want(t, http.StatusOK)
+		}
+		calls := model.Calls()[before:]
+		if len(calls) != 1 || calls[0].Model != want || calls[0].Stream != stream {
+			t.Errorf("stream %v: asked %+v", stream, calls)
+		}
+	}
+	if n := len(model.Probes()); n != 2 {
+		t.Errorf("%d models were asked at the load", n)
+	}
+}
+
 func TestChatStream_TellsAFailureAndEnds(t *testing.T) {
 	t.Parallel()
 	s := suite.Start(t, harness.Options{})

@@ -101,20 +101,33 @@ type Config struct {
 // Agent answers tasks. It is safe for concurrent use.
 type Agent struct {
 	cfg      Config
-	use      manifest.ModelUse
-	settings llm.Settings
+	text     voice // answers in one piece
+	streamed voice // answers that are read while they are made
 	limits   Limits
 	system   string // the part of the system prompt that never changes
 	rate     *rate  // nil: no limit
 	schemas  schemas
-	activity *activity    // nil: nothing is pruned by it
-	window   atomic.Int64 // tokens that the model was found to take; 0: not known
+	activity *activity // nil: nothing is pruned by it
+}
+
+// voice is a model that an agent answers with.
+type voice struct {
+	use      manifest.ModelUse
+	settings llm.Settings
+	window   *atomic.Int64 // tokens that the model was found to take; 0: not known
+}
+
+func newVoice(use manifest.ModelUse) voice {
+	return voice{use: use, settings: CallSettings(use.Settings), window: &atomic.Int64{}}
 }
 
 // New prepares an agent; it connects to nothing.
 func New(cfg Config) *Agent {
-	a := &Agent{cfg: cfg, use: cfg.Agent.Use(cfg.Formation), limits: cfg.Limits.over(LimitsOf(cfg.Formation))}
-	a.settings = CallSettings(a.use.Settings)
+	a := &Agent{cfg: cfg, text: newVoice(cfg.Agent.Use(cfg.Formation)), limits: cfg.Limits.over(LimitsOf(cfg.Formation))}
+	a.streamed = a.text
+	if use, ok := cfg.Agent.UseStreamed(cfg.Formation); ok {
+		a.streamed = newVoice(use)
+	}
 	a.system = systemPrompt(cfg.Agent, cfg.Formation.Soul, cfg.Formation.Overlord.Response.Format)
 	a.rate = newRate(cfg.Agent.RateLimit)
 	if p := cfg.Formation.Memory.Pruning; p != nil && p.Mode == pruneByCache {
@@ -168,7 +181,10 @@ func (a *Agent) Run(ctx context.Context, task Task, sink chat.Sink) (chat.Answer
 			"agent %s took longer than its timeout of %s", a.cfg.Agent.ID, limit))
 		defer cancel()
 	}
-	r := &run{agent: a, task: task, sink: Serial(sink), texts: task.Said}
+	r := &run{agent: a, voice: a.text, task: task, sink: Serial(sink), texts: task.Said}
+	if task.Deltas {
+		r.voice = a.streamed
+	}
 	r.tell(ctx, "agent.started", nil)
 	answer, err := r.loop(ctx)
 	if err != nil {

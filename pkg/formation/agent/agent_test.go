@@ -174,6 +174,30 @@ func TestRun_ResumedRunRepeatsNoFinishedStep(t *testing.T) {
 	}
 }
 
+func TestRun_AStreamedAnswerIsThatOfTheStreamingModel(t *testing.T) {
+	t.Parallel()
+	for deltas, want := range map[bool]string{true: "quick", false: "m"} {
+		script := llmtest.NewScript(t,
+			llmtest.Step{Model: want, Calls: []chat.ToolCall{call("1", "look", "{}")}}, llmtest.Step{Model: want, Text: "Done."})
+		a := newAgent(script, func(c *agent.Config) {
+			limit := 7
+			c.Formation.LLM.Models = append(c.Formation.LLM.Models, manifest.Model{
+				Capability: manifest.CapabilityStreaming, ID: "test/quick", Settings: manifest.Overrides{MaxTokens: &limit},
+			})
+			with(&tool{spec: chat.ToolSpec{Name: "look"}})(c)
+		})
+		task := agent.Task{Message: "go", Deltas: deltas, Journal: &journal{}}
+		if _, err := a.Run(t.Context(), task, func(chat.Event) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		for _, req := range script.Asked() {
+			if limited := req.Settings.MaxTokens != nil; req.Deltas != deltas || limited != deltas {
+				t.Errorf("deltas %v: asked with %+v", deltas, req.Settings)
+			}
+		}
+	}
+}
+
 // A provider wants its mark back with the call, also from another process.
 func TestRun_AResumedRunSendsTheSealOfItsCallsBack(t *testing.T) {
 	t.Parallel()

@@ -48,12 +48,13 @@ type way struct {
 // wayOf decides by the models of the manifest. Without one for the kind, the
 // agent's own model is shown the file, and a document's text. The model for
 // documents is shown those whose bytes were kept (PDF).
-func (a *Agent) wayOf(f *chat.File) way {
+func (r *run) wayOf(f *chat.File) way {
+	a := r.agent
 	use, media, ok := a.cfg.Formation.LLM.For(capabilities[f.Kind], a.cfg.Agent.LLM.Models)
 	switch {
 	case f.Kind == chat.Document && (!ok || f.Data == nil):
 		return way{}
-	case !ok || use.ID == a.use.ID:
+	case !ok || use.ID == r.use.ID:
 		return way{direct: true}
 	default:
 		return way{other: use, audio: media.Audio}
@@ -80,7 +81,7 @@ func (r *run) attach(ctx context.Context) error {
 	group.SetLimit(parallelLooks)
 	for i := range files {
 		f := &files[i]
-		w := r.agent.wayOf(f)
+		w := r.wayOf(f)
 		switch {
 		case w.direct:
 			user.Parts = append(user.Parts, f.Part)

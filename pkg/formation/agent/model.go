@@ -95,7 +95,7 @@ func (r *run) think(ctx context.Context) (modelReply, error) {
 			return modelReply{}, err
 		}
 	}
-	if r.agent.use.ID == "" {
+	if r.use.ID == "" {
 		return modelReply{}, fault.Errorf(fault.Failed, "", "agent %s has no text model: set llm.models in the manifest", r.agent.cfg.Agent.ID)
 	}
 	messages := r.trimmed()
@@ -112,14 +112,14 @@ func (r *run) think(ctx context.Context) (modelReply, error) {
 
 func (r *run) ask(ctx context.Context, messages []chat.Message) (modelReply, error) {
 	req := llm.Request{
-		Messages: messages, Settings: r.agent.settings, Deltas: r.task.Deltas, Purpose: "agent",
+		Messages: messages, Settings: r.settings, Deltas: r.task.Deltas, Purpose: "agent",
 		Account: r.account(), Tools: r.specs, NoCalls: r.closed != "",
 		// Two versions of a long document look like two wordings of one question.
 		Fresh: len(r.task.Files) > 0,
 	}
 	var text []byte
 	var last llm.Chunk
-	for chunk, err := range r.agent.cfg.Models.Stream(ctx, r.agent.use.ID, req) {
+	for chunk, err := range r.agent.cfg.Models.Stream(ctx, r.use.ID, req) {
 		if err != nil {
 			return modelReply{}, err
 		}

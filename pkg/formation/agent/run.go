@@ -14,8 +14,9 @@ import (
 // run is the state of one task.
 type run struct {
 	agent *Agent
-	task  Task
-	sink  chat.Sink
+	voice
+	task Task
+	sink chat.Sink
 
 	messages []chat.Message
 	tools    map[string]Tool

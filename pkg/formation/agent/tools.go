@@ -215,7 +215,7 @@ func (r *run) gather(todo []*pending) *entry {
 func (r *run) seen(parts []chat.Part) (out []chat.Part, hidden int) {
 	for _, p := range parts {
 		use, _, ok := r.agent.cfg.Formation.LLM.For(capabilities[p.Kind], r.agent.cfg.Agent.LLM.Models)
-		if ok && use.ID == r.agent.use.ID {
+		if ok && use.ID == r.use.ID {
 			out = append(out, p)
 		} else {
 			hidden++

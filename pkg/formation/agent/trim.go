@@ -81,7 +81,7 @@ func (r *run) trimmed() []chat.Message {
 	if r.prune {
 		messages = prune(messages, r.agent.cfg.Formation.Memory.Pruning)
 	}
-	room := r.agent.room() - estimate(nil, r.specs)
+	room := r.room() - estimate(nil, r.specs)
 	if estimate(messages, nil) > room {
 		messages = fit(messages, room)
 	}
@@ -213,19 +213,19 @@ const defaultWindow = 128_000
 
 // room is how many tokens a conversation may have: what the model was found to
 // take, or is known to, less the answer.
-func (a *Agent) room() int {
-	window := int(a.window.Load())
+func (v *voice) room() int {
+	window := int(v.window.Load())
 	if window == 0 {
 		window = defaultWindow
 		for _, w := range windows {
-			if strings.Contains(a.use.ID, w.part) {
+			if strings.Contains(v.use.ID, w.part) {
 				window = w.tokens
 				break
 			}
 		}
 	}
 	answer := defaultAnswer
-	if m := a.settings.MaxTokens; m != nil {
+	if m := v.settings.MaxTokens; m != nil {
 		answer = *m
 	}
 	return window - min(answer, window/2)
@@ -258,6 +258,6 @@ func (r *run) shorter(messages []chat.Message) (less []chat.Message, ok bool) {
 	if &less[0] == &messages[0] {
 		return nil, false
 	}
-	r.agent.window.Store(int64(estimate(less, r.specs) + defaultAnswer))
+	r.window.Store(int64(estimate(less, r.specs) + defaultAnswer))
 	return less, true
 }
