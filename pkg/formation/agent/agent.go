@@ -57,8 +57,9 @@ type Work struct {
 	Agents []string // that took part
 	// Answer, when it is not nil, is the answer of the run.
 	Answer *chat.Answer
-	// Ask, when it is not nil, ends the run with a question to the user.
-	Ask *chat.Question
+	// Last, when it is not nil, is what the answer of the run ends with, because
+	// the user is needed.
+	Last *chat.Answer
 	// Shown tells that text was shown that does not count, since Answer is nil.
 	Shown bool
 }

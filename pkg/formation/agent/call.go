@@ -31,7 +31,7 @@ func (r *run) make(ctx context.Context, p *pending) (err error) {
 	} else {
 		err = r.call(ctx, p)
 	}
-	if err != nil || p.entry.answer != nil || p.entry.ask != nil {
+	if err != nil || p.entry.ends() {
 		return err
 	}
 	p.entry.CallID = p.call.ID
@@ -54,7 +54,7 @@ func (r *run) consult(ctx context.Context, p *pending, c Colleague) error {
 	if err != nil {
 		return err
 	}
-	p.entry = entry{ToolResult: work.Result, Usage: work.Usage, Agents: work.Agents, answer: work.Answer, ask: work.Ask}
+	p.entry = entry{ToolResult: work.Result, Usage: work.Usage, Agents: work.Agents, handed: work.Answer, last: work.Last}
 	if work.Shown && work.Answer == nil {
 		return r.restart()
 	}
@@ -82,11 +82,11 @@ func (r *run) call(ctx context.Context, p *pending) error {
 		span.End(cause)
 		return cause
 	}
-	if end, ok := errors.AsType[Ending](err); ok {
-		answer := end.Answer()
+	if need, ok := errors.AsType[Ending](err); ok {
+		answer := need.Answer()
 		answer.Fixed = true
-		p.entry.answer = &answer
-		p.entry.ToolResult = chat.ToolResult{IsError: true, Content: sentence(end.Error())}
+		p.entry.last = &answer
+		p.entry.ToolResult = chat.ToolResult{IsError: true, Content: sentence(need.Error())}
 	} else if err != nil {
 		r.agent.cfg.Log.Warn().Err(err).Str("tool", p.call.Name).Msg("tool call was cut")
 		p.entry.ToolResult = chat.ToolResult{IsError: true, Content: cutText(p, err)}

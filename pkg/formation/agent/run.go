@@ -86,29 +86,20 @@ func (r *run) answer() chat.Answer {
 	}
 }
 
-// endWith ends the run with what a call brought: an answer, or a question to the
-// user.
-func (r *run) endWith(w *entry) (chat.Answer, error) {
-	if w.ask != nil {
-		if err := r.delta(w.ask.Prompt, true); err != nil {
+// endWith ends the run with the answer of a colleague that has taken over, or
+// with what the user is needed for.
+func (r *run) endWith(e *entry) (chat.Answer, error) {
+	if last := e.last; last != nil {
+		if err := r.delta(last.Content, true); err != nil {
 			return chat.Answer{}, err
 		}
-		r.texts = append(slices.Clip(r.texts), w.ask.Prompt)
+		r.texts = append(slices.Clip(r.texts), last.Content)
 		answer := r.answer()
-		answer.Question = w.ask
+		answer.Fixed, answer.Question = last.Fixed, last.Question
+		answer.Widgets = append(slices.Clip(answer.Widgets), last.Widgets...)
 		return answer, nil
 	}
-	if w.answer.Fixed {
-		if err := r.delta(w.answer.Content, true); err != nil {
-			return chat.Answer{}, err
-		}
-		r.texts = append(slices.Clip(r.texts), w.answer.Content)
-		answer := r.answer()
-		answer.Fixed, answer.Question = true, w.answer.Question
-		answer.Widgets = append(slices.Clip(answer.Widgets), w.answer.Widgets...)
-		return answer, nil
-	}
-	answer := *w.answer
+	answer := *e.handed
 	answer.Usage = r.usage // the colleague's is in it
 	answer.Widgets = append(slices.Clip(r.widgets), answer.Widgets...)
 	answer.Agents = r.tookPart(answer.AgentID)

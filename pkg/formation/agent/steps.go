@@ -59,10 +59,15 @@ type entry struct {
 	Usage  chat.Usage `json:",omitzero"`
 	Agents []string   `json:",omitempty"`
 
-	// What ends a run is made again from the colleague's own steps.
-	answer *chat.Answer
-	ask    *chat.Question
+	// handed is the answer of a colleague that has taken over; last is what the
+	// answer ends with, because the user is needed. They are not journalled: the
+	// end of the turn is.
+	handed *chat.Answer
+	last   *chat.Answer
 }
+
+// ends tells that the run ends with this call.
+func (e *entry) ends() bool { return e.handed != nil || e.last != nil }
 
 func (e *entry) encode() ([]byte, error) {
 	payload, err := json.Marshal(e)

@@ -190,7 +190,7 @@ func (r *run) gather(todo []*pending) *entry {
 		r.usage = r.usage.Add(e.Usage)
 		r.agents = append(r.agents, e.Agents...)
 		r.widgets = append(r.widgets, e.Widgets...)
-		if e.answer != nil || e.ask != nil {
+		if e.ends() {
 			ending = e
 		}
 	}

@@ -29,8 +29,11 @@ type Config struct {
 	// AgentTools gives the tools of an agent without a user, for routing; it is
 	// asked again every minute. nil: routing knows of none.
 	AgentTools func(agentID string) []chat.ToolSpec
-	Now        func() time.Time
-	Log        zerolog.Logger
+	// Asked tells when an agent answered since a time, for its rate limits; nil:
+	// they count from the start of the process.
+	Asked func(ctx context.Context, agentID string, since time.Time) ([]time.Time, error)
+	Now   func() time.Time
+	Log   zerolog.Logger
 }
 
 // Overlord handles messages. It is safe for concurrent use.
@@ -39,16 +42,20 @@ type Overlord struct {
 	agents map[string]*agent.Agent
 	router *router
 	askers map[string]asker // by the kind of their questions
+	// delegates are the tools to ask other agents, by the agent that has them.
+	delegates map[string]*delegates
 }
 
 // New prepares the overlord and its agents; it connects to nothing.
 func New(cfg Config) *Overlord {
 	o := &Overlord{cfg: cfg, agents: make(map[string]*agent.Agent, len(cfg.Formation.Agents)), router: newRouter(cfg), askers: map[string]asker{}}
+	o.delegates = newDelegates(cfg.Formation.Agents)
+	o.askers[kindDelegation] = o.delegated
 	for i := range cfg.Formation.Agents {
 		a := &cfg.Formation.Agents[i]
 		o.agents[a.ID] = agent.New(agent.Config{
 			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Speech: cfg.Speech, Tools: cfg.Tools,
-			Limits: agent.DefaultLimits(), Now: cfg.Now, Log: cfg.Log,
+			Asked: cfg.Asked, Now: cfg.Now, Log: cfg.Log,
 		})
 	}
 	if cfg.Choose != nil {
@@ -131,17 +138,12 @@ func (o *Overlord) dispatch(ctx context.Context, in Input, sink chat.Sink) (chat
 
 // runAgent has the chosen agent answer.
 func (o *Overlord) runAgent(ctx context.Context, in Input, d Decision, sink chat.Sink) (chat.Answer, error) {
-	a := o.agents[d.Agent]
+	a := o.cfg.Formation.Agent(d.Agent)
 	if a == nil { // the agent of a journalled decision may be gone with an update
 		return chat.Answer{}, unknownAgent(d.Agent)
 	}
-	if err := sink(chat.Event{Type: chat.Progress, Stage: chat.StageAgentProcessing, Content: "Agent " + d.Agent + " is working"}); err != nil {
-		return chat.Answer{}, err
-	}
-	return a.Run(ctx, agent.Task{
-		Message: in.Message, Files: in.Files, History: in.History, Deltas: in.Deltas, Journal: in.Journal,
-		User: in.UserID, Session: in.SessionID, Request: in.RequestID,
-	}, sink)
+	t := o.newTable(in, sink)
+	return t.first(a).run(ctx, agent.Task{Message: in.Message, Files: in.Files, History: in.History}, t.sink)
 }
 
 func unknownAgent(id string) error {
