@@ -80,8 +80,9 @@ func (h *histograms) observe(l labels, bounds []float64, seconds float64) {
 	have.count++
 }
 
+// other stands for the series that came too late; how it went is kept.
 func other(l labels) labels {
-	for i := range l {
+	for i := range l[:len(l)-1] {
 		if l[i] != "" {
 			l[i] = "other"
 		}

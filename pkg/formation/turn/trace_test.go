@@ -56,9 +56,10 @@ func traceOf(t *testing.T, p *process, id string) (lines []string) {
 // are told as such.
 func asking(h handler) handler {
 	return func(ctx context.Context, in overlord.Input, sink chat.Sink) (chat.Answer, error) {
-		span := telemetry.Replayed(ctx, telemetry.KindModel, "m")
-		if _, ok := in.Journal.Done("model/0"); !ok {
-			span = nil
+		var span *telemetry.Span
+		if _, ok := in.Journal.Done("model/0"); ok {
+			span = telemetry.Replayed(ctx, telemetry.KindModel, "m")
+		} else {
 			ctx, span = telemetry.Start(ctx, telemetry.KindModel, "m")
 		}
 		span.Set(telemetry.AttrTokens, telemetry.Tokens{Input: 3})
