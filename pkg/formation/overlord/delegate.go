@@ -114,8 +114,8 @@ func fatal(ctx context.Context, err error) bool {
 
 func toolError(text string) chat.ToolResult { return chat.ToolResult{IsError: true, Content: text} }
 
-// read reads arguments, which fit the schema when they come from a model.
-func read(args json.RawMessage, into any) bool { return json.Unmarshal(args, into) == nil }
+// readArgs reads arguments, which fit the schema when they come from a model.
+func readArgs(args json.RawMessage, into any) bool { return json.Unmarshal(args, into) == nil }
 
 func unreadable() chat.ToolResult { return toolError("The arguments can't be read.") }
 
@@ -147,7 +147,7 @@ type question struct {
 
 func (c *consult) Work(ctx context.Context, in chat.Invocation, _ []string) (agent.Work, error) {
 	var q question
-	if !read(in.Args, &q) {
+	if !readArgs(in.Args, &q) {
 		return agent.Work{Result: unreadable()}, nil
 	}
 	return c.seat.consult(ctx, q, in.Step)
@@ -211,7 +211,7 @@ func (c *consultAll) Work(ctx context.Context, in chat.Invocation, _ []string) (
 	var args struct {
 		Questions []question `json:"questions"`
 	}
-	if !read(in.Args, &args) {
+	if !readArgs(in.Args, &args) {
 		return agent.Work{Result: unreadable()}, nil
 	}
 	works := make([]agent.Work, len(args.Questions))

@@ -40,7 +40,7 @@ type handOff struct {
 
 func (h *handOver) Work(ctx context.Context, in chat.Invocation, said []string) (work agent.Work, err error) {
 	var off handOff
-	if !read(in.Args, &off) {
+	if !readArgs(in.Args, &off) {
 		return agent.Work{Result: unreadable()}, nil
 	}
 	off.From = h.seat.agent.ID
