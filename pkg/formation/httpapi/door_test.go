@@ -169,6 +169,7 @@ type doorOptions struct {
 	prices    budget.Prices
 	noFiles   bool
 	redact    func(string) string
+	overlord  turn.Handler // nil: the script
 }
 
 func openDoor(t *testing.T, opt doorOptions) *door {
@@ -186,6 +187,9 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	var ids atomic.Int64
 	newID := func(prefix string) string { return fmt.Sprintf("%s%d", prefix, ids.Add(1)) }
 	d := &door{db: db, hub: telemetry.New(telemetry.Config{Now: clock}), script: &script{started: make(chan string, 10), release: make(chan struct{})}}
+	if opt.overlord == nil {
+		opt.overlord = d.script
+	}
 	queue, err := jobs.New(t.Context(), jobs.Config{DB: db, Log: zerolog.Nop(), Handlers: map[string]jobs.Handler{
 		turn.JobKind: func(ctx context.Context, j jobs.Job) error { return d.turns.RunJob(ctx, j.Key) },
 	}})
@@ -194,7 +198,7 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 	}
 	mem := memory.New(memory.Config{DB: db, FormationID: opt.formation.ID, BufferSize: 10, NewID: newID})
 	d.turns = turn.New(t.Context(), turn.Config{
-		DB: db, Memory: mem, Overlord: d.script, Jobs: queue, NewID: newID, Telemetry: d.hub, Log: zerolog.Nop(),
+		DB: db, Memory: mem, Overlord: opt.overlord, Jobs: queue, NewID: newID, Telemetry: d.hub, Log: zerolog.Nop(),
 		Async:    manifest.Async{Mode: "auto", Threshold: time.Minute, EnableEstimation: true, ResultTTL: time.Hour, OnDisconnect: "continue"},
 		Response: manifest.Response{Format: "markdown", StreamTokens: true, Progress: true},
 	})
