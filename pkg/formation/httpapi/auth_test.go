@@ -40,6 +40,7 @@ func TestAuth_KeyTable(t *testing.T) {
 		{"GET", "/v1", none},
 		{"GET", "/v1/health", none},
 		{"POST", "/v1/chat", both},
+		{"POST", "/v1/route", both},
 		{"GET", "/v1/requests", both},
 		{"GET", "/v1/requests/r", both},
 		{"DELETE", "/v1/requests/r", both},

@@ -131,7 +131,7 @@ func TestAnalyze_SaysHowMuchWorkAMessageIs(t *testing.T) {
 		{"Please do this:\n1. the invoice\n2. the reminder\n3) the letter\n", 5, 6, 3},
 		{"- one\n- two\n- three\n- four\n- five\n- six\n- seven", 7, 9, 7},
 	} {
-		a := analyze(&manifest.Formation{}, tt.message, read(tt.message))
+		a := analyze(&manifest.Formation{}, tt.message, listen(tt.message))
 		if a.Complexity < tt.least || a.Complexity > tt.most || len(a.ImplicitSubtasks) != tt.steps {
 			t.Errorf("%q is %g with %q", tt.message, a.Complexity, a.ImplicitSubtasks)
 		}
@@ -160,7 +160,7 @@ func TestAnalyze_NoticesWhatIsAskedOfTheFormationItself(t *testing.T) {
 		{"Run the SOP refund for order 3", Analysis{ExplicitSOP: "refund"}},
 		{"I want a refund", Analysis{}},
 	} {
-		a := analyze(f, tt.message, read(tt.message))
+		a := analyze(f, tt.message, listen(tt.message))
 		got := Analysis{
 			SchedulingRequest: a.SchedulingRequest, SchedulerQuery: a.SchedulerQuery, ExplicitApproval: a.ExplicitApproval, ExplicitSOP: a.ExplicitSOP,
 		}

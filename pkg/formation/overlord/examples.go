@@ -46,7 +46,7 @@ func learn(examples []manifest.RoutingExample, agents []profile) *learned {
 		if !ok {
 			continue
 		}
-		for _, f := range read(e.Message).features {
+		for _, f := range listen(e.Message).features {
 			holding[f.key] = append(holding[f.key], at)
 			if counts[f.key] == nil {
 				counts[f.key] = make([]float64, len(agents))
@@ -125,7 +125,7 @@ func (l *learned) nearest(message string, most int) []manifest.RoutingExample {
 		return nil
 	}
 	score := make(map[int]float64)
-	for _, word := range read(message).subjects {
+	for _, word := range listen(message).subjects {
 		have := l.holding[word.stem]
 		for _, at := range have {
 			score[at] += math.Log(1 + float64(len(l.examples))/float64(len(have)))

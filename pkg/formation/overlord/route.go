@@ -140,7 +140,7 @@ func sameTools(a, b map[string][]chat.ToolSpec) bool {
 // route decides about a message of a formation with several agents.
 func (r *router) route(ctx context.Context, in Input) Decision {
 	t := r.known()
-	heard := read(in.Message)
+	heard := listen(in.Message)
 	ranked := t.scorer.rank(heard, in.LastAgent)
 	guess := analyze(r.formation, in.Message, heard)
 	byWords := r.byWords(ranked, &guess)

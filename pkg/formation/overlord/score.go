@@ -357,7 +357,7 @@ var turning = []string{"by the way", "btw", "another question", "different topic
 // known before.
 const maxSubjects = 400
 
-func read(message string) heardWords {
+func listen(message string) heardWords {
 	all := fold(message)
 	m := heardWords{all: len(all), goesOn: len(all) > 0 && goingOn[all[0]]}
 	begin := strings.Join(all[:min(len(all), 5)], " ")

@@ -59,7 +59,7 @@ type outcome struct {
 
 func judge(s *scorer, list []labelled) (o outcome) {
 	for _, q := range list {
-		r := s.rank(read(q.message), q.last)
+		r := s.rank(listen(q.message), q.last)
 		right := 0
 		if r.best().ID == q.agent {
 			right = 1
@@ -130,7 +130,7 @@ func TestScorer_AlwaysSaysTheSame(t *testing.T) {
 	f, list := bench(t)
 	one, two := newScorer(f, nil), newScorer(f, nil)
 	for _, q := range list {
-		a, b := one.rank(read(q.message), q.last), two.rank(read(q.message), q.last)
+		a, b := one.rank(listen(q.message), q.last), two.rank(listen(q.message), q.last)
 		if diff := cmp.Diff(a.agents, b.agents); diff != "" {
 			t.Fatalf("%q: %s", q.message, diff)
 		}
@@ -185,7 +185,7 @@ func TestScorer_ReadsRolesAndTools(t *testing.T) {
 		strings.Repeat("zzz ", 100_000):        "c",
 		strings.Repeat("dispatched ", 100_000): "a",
 	} {
-		if got := s.rank(read(message), "").best(); got.ID != want {
+		if got := s.rank(listen(message), "").best(); got.ID != want {
 			t.Errorf("%.40q: %+v, want %s", message, got, want)
 		}
 	}
@@ -206,12 +206,12 @@ func TestScorer_StaysWithTheLastAgentUnlessSomethingPointsElsewhere(t *testing.T
 		{"By the way, I need an invoice for my subscription", "billing", false},
 		{"I need a refund for the double payment", "billing", false},
 	} {
-		r := s.rank(read(tt.message), "cook")
+		r := s.rank(listen(tt.message), "cook")
 		if r.best().ID != tt.want || r.follows != tt.follows || r.offTopic {
 			t.Errorf("%q: %+v, follows %v, off topic %v", tt.message, r.best(), r.follows, r.offTopic)
 		}
 	}
-	if r := s.rank(read("and then?"), "gone"); r.follows || r.offTopic || r.best().ID != "billing" {
+	if r := s.rank(listen("and then?"), "gone"); r.follows || r.offTopic || r.best().ID != "billing" {
 		t.Errorf("an agent that is gone: %+v", r)
 	}
 }
@@ -226,7 +226,7 @@ func TestLearn_AnAgentWithoutExamplesIsNeitherFavouredNorLost(t *testing.T) {
 	}
 	s := newScorer(f, nil)
 	for message, want := range map[string]string{"the blue": "a", "more red!": "b", "rays": "c"} {
-		if got := s.rank(read(message), "").best(); got.ID != want {
+		if got := s.rank(listen(message), "").best(); got.ID != want {
 			t.Errorf("%q: %+v", message, got)
 		}
 	}
@@ -262,8 +262,8 @@ func FuzzScorer_TakesAnyMessage(f *testing.F) {
 	}
 	f.Add("\xff\xfe ```", "cook")
 	f.Fuzz(func(t *testing.T, message, last string) {
-		r := s.rank(read(message), last)
-		a := analyze(team, message, read(message))
+		r := s.rank(listen(message), last)
+		a := analyze(team, message, listen(message))
 		if len(r.agents) != len(team.Agents) || a.Complexity < 1 || a.Complexity > 10 || len(a.Topics) > maxTopics {
 			t.Errorf("%+v, %+v", r, a)
 		}
@@ -276,7 +276,7 @@ func BenchmarkScorer_OneDecision(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		q := list[i%len(list)]
-		s.rank(read(q.message), q.last)
+		s.rank(listen(q.message), q.last)
 	}
 }
 
@@ -292,6 +292,6 @@ func BenchmarkAnalyze(b *testing.B) {
 	f, list := bench(b)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		analyze(f, list[i%len(list)].message, read(list[i%len(list)].message))
+		analyze(f, list[i%len(list)].message, listen(list[i%len(list)].message))
 	}
 }
