@@ -174,7 +174,9 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 		return err
 	}
 	p.memory = memory.New(memory.Config{DB: p.db, FormationID: m.ID, BufferSize: m.Memory.Buffer.Size, NewID: httpx.NewID})
-	lord := overlord.New(overlord.Config{Formation: prompts, Models: p.router, Speech: p.router, Now: time.Now, Log: log})
+	lord := overlord.New(overlord.Config{
+		Formation: prompts, Models: p.router, Speech: p.router, Asked: request.Reader{DB: p.db}.Asked, Now: time.Now, Log: log,
+	})
 	p.turns = turn.New(p.life, turn.Config{
 		DB: p.db, Memory: p.memory, Jobs: p.jobs, Async: m.Async, Response: m.Overlord.Response,
 		Overlord:  lord,

@@ -20,7 +20,7 @@ func later() map[string][]string {
 		"logging":           {"conversation", "redaction"},
 		"logging.system":    {"destination"},
 		"server":            {"limits"},
-		"input_limits":      {"max_memory_entry_size", "max_tool_output_size"},
+		"input_limits":      {"max_memory_entry_size"},
 		"llm.documents":     {"extraction", "cache_ttl_seconds"},
 		"async":             {"webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret"},
 		"overlord":          {"clarification", "workflow"},
@@ -28,11 +28,11 @@ func later() map[string][]string {
 		"overlord.response": {"retry_async"},
 		"memory": {
 			"working", "persistent", "events", "decay", "projections", "graph", "captains_log", "lessons",
-			"compaction", "pruning", "index", "lint", "ingestion", "distillery",
+			"compaction", "index", "lint", "ingestion", "distillery",
 		},
 		"memory.buffer": {"vector_search", "embedding_model"},
 		"agent": {
-			"a2a_enabled", "enable_direct_delegation", "delegation_strategy", "a2a", "knowledge", "mcp_servers", "rate_limiting", "skills",
+			"a2a_enabled", "a2a", "knowledge", "mcp_servers", "skills",
 		},
 		"agent.llm.settings": {"caching"},
 		"user_credentials":   {"require_https", "credential_ttl_minutes", "max_attempts"},

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -56,6 +57,9 @@ func (a *api) renderError(c echo.Context, err error) {
 	code, typ := errorWords(f.Kind)
 	if f.Name != "" {
 		code = f.Name
+	}
+	if seconds, ok := f.Data["retry_after"].(int); ok {
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
 	}
 	message := a.cfg.Redact(f.Message)
 	var data any = struct{}{}

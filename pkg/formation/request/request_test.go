@@ -56,6 +56,30 @@ func finish(t *testing.T, db *store.DB, e request.End) bool {
 	return ended
 }
 
+func TestAsked_TellsWhenAnAgentAnswered(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	for i, e := range []request.End{
+		{ID: "old", Status: request.Completed, AgentID: "cook"}, {ID: "a", Status: request.Completed, AgentID: "cook"},
+		{ID: "other", Status: request.Completed, AgentID: "coder"}, {ID: "failed", Status: request.Failed, AgentID: "cook", ErrorCode: "INTERNAL_ERROR"},
+		{ID: "refused", Status: request.Failed, AgentID: "cook", ErrorCode: "RATE_LIMITED"}, {ID: "open"},
+	} {
+		if _, err := accept(t, db, e.ID, began.Add(time.Duration(i)*time.Minute), nil); err != nil {
+			t.Fatal(err)
+		}
+		if e.At = began.Add(time.Hour); e.Status != "" {
+			finish(t, db, e)
+		}
+	}
+	got, err := request.Reader{DB: db}.Asked(t.Context(), "cook", began.Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]time.Time{began.Add(time.Minute), began.Add(3 * time.Minute)}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestFinish_EndsARequestOnce(t *testing.T) {
 	t.Parallel()
 	db := open(t)
