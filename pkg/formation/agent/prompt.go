@@ -6,9 +6,6 @@ import (
 	"github.com/agentformation/service/pkg/manifest"
 )
 
-// defaultSoul is the voice of a formation that brings none.
-const defaultSoul = "You are part of a team of assistants. Be helpful, accurate and honest; say so when you do not know."
-
 var roleLines = map[string]string{
 	"specialist":  "You are a specialist: go deep in your field and say when a question lies outside it.",
 	"generalist":  "You are a generalist: handle a broad range of questions.",
@@ -49,7 +46,7 @@ func FormatLine(format string) string { return formatLines[format] }
 func systemPrompt(a *manifest.Agent, soul, format string) string {
 	var p prompt
 	if soul == "" {
-		soul = defaultSoul
+		soul = manifest.DefaultSoul
 	}
 	p.add(soul)
 	p.add("You are " + a.Name + ". " + a.Description)
