@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"strconv"
 	"strings"
 
@@ -178,7 +179,11 @@ func (o *Overlord) ask(in Input, answer *chat.Answer) {
 
 // question is the text of a question for those who see no widgets.
 func (o *Overlord) question(q *chat.Question) string {
-	if len(q.Options) == 0 || isYesNo(q.Options) {
+	listed := len(q.Options) > 0 && !isYesNo(q.Options)
+	if o.cfg.Formation.Overlord.Response.Format == manifest.FormatHTML {
+		return questionHTML(q, listed)
+	}
+	if !listed {
 		return q.Prompt
 	}
 	lines := []string{q.Prompt, ""}
@@ -186,6 +191,18 @@ func (o *Overlord) question(q *chat.Question) string {
 		lines = append(lines, strconv.Itoa(i+1)+". "+option.Label)
 	}
 	return strings.Join(lines, "\n")
+}
+
+func questionHTML(q *chat.Question, listed bool) string {
+	text := "<p>" + html.EscapeString(q.Prompt) + "</p>"
+	if !listed {
+		return text
+	}
+	text += "<ol>"
+	for _, option := range q.Options {
+		text += "<li>" + html.EscapeString(option.Label) + "</li>"
+	}
+	return text + "</ol>"
 }
 
 // isYesNo tells that a prompt is understood without its options.

@@ -317,6 +317,17 @@ func TestHandle_AStaleClickIsToldSo(t *testing.T) {
 	}
 }
 
+func TestHandle_AnHTMLQuestionListsItsOptions(t *testing.T) {
+	t.Parallel()
+	stale := &chat.UIReply{ID: "ui_zzzzzzzzzzzzzzzzzzzzz", Value: "a"}
+	q := pick
+	q.Prompt = "a < b?"
+	answer, _, err := handleBy(t, asking(t, alone(manifest.FormatHTML), llmtest.NewScript(t), nil), overlord.Input{Click: stale, Pending: &q})
+	if err != nil || answer.Content != "<p>a &lt; b?</p><ol><li>Soup</li><li>Pasta</li></ol>" {
+		t.Fatalf("answer = %+v, %v", answer, err)
+	}
+}
+
 func TestHandle_TheNextQuestionBelongsToTheRequestThatWaits(t *testing.T) {
 	t.Parallel()
 	ask := func(context.Context, overlord.Input, overlord.Replied, chat.Sink) (chat.Answer, error) {

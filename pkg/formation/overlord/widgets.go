@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/agentformation/service/pkg/formation/chat"
-	"github.com/agentformation/service/pkg/manifest"
 )
 
 // The clamps of widgets (reference runtime.md 6.1). Sizes are bytes of the
@@ -24,7 +23,6 @@ const (
 	widgetIDPrefix  = "ui_"
 	resourceScheme  = "ui://"
 	encodingBase64  = "base64"
-	portalLink      = "credential_portal"
 	defaultLinkName = "Open"
 )
 
@@ -122,17 +120,6 @@ func options(list []chat.Option) []chat.Option {
 
 func optionsWidget(q *chat.Question) chat.Widget {
 	return chat.Widget{Type: chat.WidgetOptions, ID: newWidgetID(), Prompt: q.Prompt, Options: q.Options}
-}
-
-// LinkWidget returns the link of the manifest's links block that belongs to a
-// service whose credential is missing, else the one to all credentials.
-func LinkWidget(f *manifest.Formation, service string) (chat.Widget, bool) {
-	for _, name := range []string{service, portalLink} {
-		if l, ok := f.Links[name]; ok {
-			return fit(chat.Widget{Type: chat.WidgetActionLink, Label: l.Label, URL: l.URL, Hint: l.Hint})
-		}
-	}
-	return chat.Widget{}, false
 }
 
 func size(w *chat.Widget) int {

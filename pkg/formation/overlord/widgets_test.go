@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentformation/service/pkg/formation/chat"
-	"github.com/agentformation/service/pkg/manifest"
 )
 
 func link(label string) chat.Widget {
@@ -98,22 +97,5 @@ func TestFit_KeepsTheFieldsOfTheTypeOnly(t *testing.T) {
 	}
 	if w, ok := fit(chat.Widget{Type: chat.WidgetOptions, ID: "mine", Options: many}); !ok || len(w.Options) != 25 || w.ID == "mine" {
 		t.Fatalf("%d options, id %q", len(w.Options), w.ID)
-	}
-}
-
-func TestLinkWidget_TakesTheServiceThenThePortal(t *testing.T) {
-	t.Parallel()
-	f := &manifest.Formation{Links: map[string]manifest.Link{
-		"tracker": {Label: "Connect the tracker", URL: "https://example.com/t", Hint: "opens a page"}, "credential_portal": {URL: "https://example.com/p"},
-	}}
-	w, ok := LinkWidget(f, "tracker")
-	if !ok || w.Label != "Connect the tracker" || w.Hint != "opens a page" || w.URL != "https://example.com/t" {
-		t.Fatalf("%+v", w)
-	}
-	if w, ok = LinkWidget(f, "mail"); !ok || w.URL != "https://example.com/p" || w.Label != "Open" {
-		t.Fatalf("%+v", w)
-	}
-	if _, ok = LinkWidget(&manifest.Formation{}, "mail"); ok {
-		t.Fatal("no link, no widget")
 	}
 }
