@@ -127,7 +127,10 @@ func visit(t *testing.T, s *harness.Supervisor, f *harness.Formation, files harn
 	f.Say(harness.Chat{"message": "hello", "agent_id": "poet"})
 	s.HTTP.Must(f.Request(harness.Chat{"message": "upset", "agent_id": "poet"})).Want(t, http.StatusInternalServerError)
 	s.HTTP.MustStream(f.Streamed(harness.Chat{"message": "hello again"})).MustRest(t)
-	for _, path := range []string{"/v1/status", "/v1/agents", "/v1/agents/poet", "/v1/sessions", "/v1/requests", "/v1/health", "/v1/nowhere"} {
+	for _, path := range []string{
+		"/v1/config", "/v1/formation", "/v1/overlord", "/v1/overlord/soul", "/v1/llm/settings", "/v1/async",
+		"/v1/mcp", "/v1/mcp/servers", "/v1/mcp/servers/tools", "/v1/mcp/tools", "/v1/status", "/v1/agents", "/v1/agents/poet", "/v1/sessions", "/v1/requests", "/v1/health", "/v1/nowhere",
+	} {
 		r := f.Read(path)
 		r.Header["X-SVC-Admin-Key"] = f.AdminKey
 		s.HTTP.Must(r)
