@@ -62,6 +62,8 @@ type Body struct {
 	Types    []string
 	Value    any
 	Optional bool
+	// Schema, when there is one, describes it instead of Value, as Input does.
+	Schema map[string]any
 }
 
 // Reply is one answer. Value of nil stands for a body that is not JSON; an empty
@@ -109,6 +111,16 @@ func Template(path string) string {
 	return t
 }
 
+// PathParams are the names of the parameters in path, in their order.
+func PathParams(path string) []string {
+	_, params := pathOf(path)
+	names := make([]string, len(params))
+	for i, p := range params {
+		names[i] = p.(object)["name"].(string)
+	}
+	return names
+}
+
 func pathOf(path string) (template string, params []any) {
 	parts := strings.Split(path, "/")
 	for i, p := range parts {
@@ -140,7 +152,9 @@ func (s schemas) operation(r Route) object {
 	if r.Body != nil {
 		content := object{}
 		for _, t := range r.Body.Types {
-			content[t] = s.media(r.Body.Value)
+			if content[t] = s.media(r.Body.Value); r.Body.Schema != nil {
+				content[t] = object{"schema": r.Body.Schema}
+			}
 		}
 		op["requestBody"] = object{"required": !r.Body.Optional, "content": content}
 	}

@@ -149,4 +149,41 @@ func TestDocument_ListsRoutesWithParametersAndReplies(t *testing.T) {
 	if got := openapi.Template("/a/:b/*"); got != "/a/{b}/{path}" {
 		t.Errorf("Template = %s", got)
 	}
+	if diff := cmp.Diff([]string{"b", "path"}, openapi.PathParams("/a/:b/*")); diff != "" {
+		t.Errorf("PathParams (-want +got):\n%s", diff)
+	}
+}
+
+type order struct {
+	ID    string   `json:"id" bind:"required" about:"which"`
+	Mode  *string  `json:"mode" enum:"a,b"`
+	Parts []part   `json:"parts"`
+	Note  *part    `json:"note,omitempty"`
+	When  ownStamp `json:"when"`
+	open  bool
+}
+
+type part struct {
+	Name string `json:"name" required:"true"`
+	Sub  []part `json:"sub"`
+}
+
+type ownStamp struct{ time.Time }
+
+func (ownStamp) JSONSchema() map[string]any { return map[string]any{"type": "string", "format": "date-time"} }
+
+func TestInput_SaysWhatIsReadAndStandsAlone(t *testing.T) {
+	t.Parallel()
+	_ = order{open: true}
+	text, err := json.Marshal(openapi.Input(order{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const part = `{"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "sub": {"type": "array", "items": {}}}}`
+	want := parse(t, `{"type": "object", "required": ["id"], "properties": {
+		"id": {"type": "string", "description": "which"}, "mode": {"type": "string", "enum": ["a", "b"]},
+		"parts": {"type": "array", "items": `+part+`}, "note": `+part+`, "when": {"type": "string", "format": "date-time"}}}`)
+	if diff := cmp.Diff(want, parse(t, string(text))); diff != "" {
+		t.Errorf("schema (-want +got):\n%s", diff)
+	}
 }

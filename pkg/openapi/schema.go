@@ -8,9 +8,24 @@ import (
 	"time"
 )
 
+// Described is a type that says itself how its JSON looks.
+type Described interface{ JSONSchema() map[string]any }
+
 // schemas makes JSON Schemas of Go types. A named struct gets a place of its own
 // in the document and is referred to.
-type schemas struct{ named map[string]any }
+type schemas struct {
+	named map[string]any
+	// input describes what is read instead of what is written, see Input.
+	input bool
+	open  map[reflect.Type]bool // of input: the structs around
+}
+
+// Input is the schema of what a caller sends for value: nothing is required but
+// the fields with a tag `bind:"required"` or `required:"true"`, an absent one is
+// never null, and structs stand in their place, so that it needs nothing else.
+func Input(value any) map[string]any {
+	return schemas{input: true, open: make(map[reflect.Type]bool)}.of(value)
+}
 
 // Types whose JSON is not what their kind suggests.
 var (
@@ -18,6 +33,7 @@ var (
 	rawType     = reflect.TypeFor[json.RawMessage]()
 	textType    = reflect.TypeFor[encoding.TextMarshaler]()
 	marshalType = reflect.TypeFor[json.Marshaler]()
+	ownType     = reflect.TypeFor[Described]()
 )
 
 func (s schemas) of(value any) object { return s.schema(reflect.TypeOf(value)) }
@@ -28,8 +44,12 @@ func (s schemas) schema(t reflect.Type) object {
 		return object{"type": "string", "format": "date-time"}
 	case t == rawType:
 		return object{}
+	case t.Kind() == reflect.Pointer && s.input:
+		return s.schema(t.Elem())
 	case t.Kind() == reflect.Pointer:
 		return nullable(s.schema(t.Elem()))
+	case t.Implements(ownType):
+		return reflect.Zero(t).Interface().(Described).JSONSchema()
 	case t.Implements(textType):
 		return object{"type": "string"}
 	case t.Implements(marshalType):
@@ -75,6 +95,14 @@ func nullable(of object) object {
 // structure refers to a named struct, unless it is one of a generic type, whose
 // name is no name in the document.
 func (s schemas) structure(t reflect.Type) object {
+	if s.input {
+		if s.open[t] {
+			return object{} // a type within itself has no end
+		}
+		s.open[t] = true
+		defer delete(s.open, t)
+		return s.properties(t)
+	}
 	name := t.Name()
 	if name == "" || strings.Contains(name, "[") {
 		return s.properties(t)
@@ -141,6 +169,9 @@ func (s schemas) field(f reflect.StructField, name, options string, p *propertie
 		schema["description"] = about
 	}
 	p.props[name] = schema
+	if s.input {
+		optional = f.Tag.Get("bind") != "required" && f.Tag.Get("required") != "true"
+	}
 	if !optional {
 		p.required = append(p.required, name)
 	}
