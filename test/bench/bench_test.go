@@ -225,3 +225,24 @@ func TestProc_ReadsThisProcess(t *testing.T) {
 		t.Errorf("%d descriptors, %v", n, err)
 	}
 }
+
+func TestRoutingQuestions_AreFiveHundredOfEveryKind(t *testing.T) {
+	t.Parallel()
+	list, err := routingQuestions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, follow, switched := map[string]int{}, 0, 0
+	for _, q := range list {
+		of[q.agent]++
+		if q.last != "" {
+			follow++
+			if q.last != q.agent {
+				switched++
+			}
+		}
+	}
+	if len(list) != 500 || len(of) != 11 || of[nobody] != 30 || follow != 50 || switched != 20 {
+		t.Errorf("%d questions for %v, %d follow another, %d of these go elsewhere", len(list), of, follow, switched)
+	}
+}

@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 	long := flags.Bool("full", false, "measure longer")
 	soak := flags.Duration("soak", 0, "load one formation for this `time` and watch it, instead of measuring")
 	bin := flags.String("bin", "bin", "`directory` of the built programs")
-	parts := flags.String("parts", "chat,tools,starts,fleet,supervision,validate,embeddings", "comma-separated `list` of what to measure; less than all is not saved")
+	parts := flags.String("parts", "chat,tools,routing,starts,fleet,supervision,validate,embeddings", "comma-separated `list` of what to measure; less than all is not saved")
 	out := flags.String("out", filepath.Join("test", "bench", "RESULTS.md"), "`file` for the results; \"\" writes none")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -95,7 +95,7 @@ func run(ctx context.Context, args []string) error {
 // in a directory of its own.
 type part func(ctx context.Context, p plan, dir, model string, r *report) error
 
-var allParts = map[string]part{"chat": measureChat, "tools": measureTools, "starts": measureStarts, "fleet": measureFleet, "supervision": measureSupervision, "validate": measureValidate, "embeddings": measureEmbeddings}
+var allParts = map[string]part{"chat": measureChat, "tools": measureTools, "routing": measureRouting, "starts": measureStarts, "fleet": measureFleet, "supervision": measureSupervision, "validate": measureValidate, "embeddings": measureEmbeddings}
 
 // measure runs the named parts with one model server.
 func measure(ctx context.Context, p plan, dir string, parts []string) (*report, error) {
@@ -108,7 +108,7 @@ func measure(ctx context.Context, p plan, dir string, parts []string) (*report, 
 	for _, name := range parts {
 		run, ok := allParts[name]
 		if !ok {
-			return nil, fmt.Errorf("there is no part %q; the parts are chat, tools, starts, fleet, supervision, validate and embeddings", name)
+			return nil, fmt.Errorf("there is no part %q; the parts are chat, tools, routing, starts, fleet, supervision, validate and embeddings", name)
 		}
 		if err := run(ctx, p, filepath.Join(dir, name), model.addr, r); err != nil {
 			return nil, fmt.Errorf("measure %s: %w", name, err)
