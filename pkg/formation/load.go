@@ -174,8 +174,9 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 		return err
 	}
 	p.memory = memory.New(memory.Config{DB: p.db, FormationID: m.ID, BufferSize: m.Memory.Buffer.Size, NewID: httpx.NewID})
+	files := preparer(m, log)
 	lord := overlord.New(overlord.Config{
-		Formation: prompts, Models: p.router, Speech: p.router, Asked: request.Reader{DB: p.db}.Asked, Now: time.Now, Log: log,
+		Formation: prompts, Models: p.router, Speech: p.router, Files: measurer{files}, Asked: request.Reader{DB: p.db}.Asked, Now: time.Now, Log: log,
 	})
 	p.turns = turn.New(p.life, turn.Config{
 		DB: p.db, Memory: p.memory, Jobs: p.jobs, Async: m.Async, Response: m.Overlord.Response,
@@ -186,7 +187,7 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 		return err
 	}
 	p.handler, err = httpapi.New(httpapi.Config{
-		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger, Router: lord, Telemetry: p.hub, Files: preparer(m, log),
+		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger, Router: lord, Telemetry: p.hub, Files: files,
 		Keys: p.keys.digests, HeaderPrefix: req.HeaderPrefix, Started: f.started,
 		Draining: f.closing.Load, Audit: p.audit, Secrets: p.secrets, Credentials: p.users, Redact: p.redact.Values, Log: log,
 	})

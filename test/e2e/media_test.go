@@ -259,3 +259,44 @@ func TestMedia_ModelsForAKindLookAndListenFirst(t *testing.T) {
 		t.Errorf("the spoken message reached the model as %q", call.User)
 	}
 }
+
+func TestMedia_AnAgentsOwnLimitsCountForWhatItIsShown(t *testing.T) {
+	t.Parallel()
+	s := suite.Start(t, harness.Options{})
+	model := fakellm.Start(t, fakellm.Options{})
+	files := withModels(t, "own", model.URL())
+	files["agents/poet.afs"] += "\nllm_models:\n" +
+		"  - vision: openai/scripted\n    settings: {preprocessing: {max_width: 256, max_height: 256}}\n" +
+		"  - documents: openai/scripted\n    settings: {max_size_mb: 1}\n"
+	f := s.Deploy("own", files)
+	ask := func(agent, message string, file map[string]any) harness.Reply {
+		body := harness.Chat{"message": message, "files": []any{file}}
+		if agent != "" {
+			body["agent_id"] = agent
+		}
+		return s.HTTP.Must(f.Request(body))
+	}
+	const poem, pasta = "a poem about this, with a rhyme in each verse", "a recipe with pasta from the oven"
+	picture := attached("photo.png", "image/png", photo(t))
+	long := attached("long.txt", "text/plain", bytes.Repeat([]byte("many words "), 150_000))
+	for _, tt := range []struct {
+		agent, message string
+		size           image.Point
+		status         int
+	}{
+		{"poet", poem, image.Pt(256, 128), http.StatusUnprocessableEntity},
+		{"", poem, image.Pt(256, 128), http.StatusInternalServerError}, // who answers is decided later
+		{"cook", pasta, image.Pt(1024, 512), http.StatusOK},
+		{"", pasta, image.Pt(1024, 512), http.StatusOK},
+	} {
+		ask(tt.agent, tt.message, picture).Want(t, http.StatusOK)
+		call, _ := lastCall(t, model, "agent")
+		if size := shownImage(t, call); size != tt.size {
+			t.Errorf("%q, %s: the picture was shown with %v pixels", tt.agent, tt.message, size)
+		}
+		reply := ask(tt.agent, tt.message, long).Want(t, tt.status)
+		if text := string(reply.Body); tt.status != http.StatusOK && !strings.Contains(text, "1.6 MiB are more than 1 (documents max_size_mb)") {
+			t.Errorf("%q, %s: the error says %s", tt.agent, tt.message, text)
+		}
+	}
+}

@@ -86,6 +86,7 @@ type Config struct {
 	Formation *manifest.Formation
 	Models    Models
 	Speech    Listener // nil: no recording is turned into text
+	Files     Measurer // nil: files are shown as they come
 	// Tools gives what the agent may call in a run, asked at its beginning; who
 	// says for whom. nil: no tools.
 	Tools func(ctx context.Context, who chat.Invocation) ([]Tool, error)

@@ -20,6 +20,12 @@ type Listener interface {
 	Transcribe(ctx context.Context, modelID string, req llm.TranscribeRequest) (llm.Transcript, error)
 }
 
+// Measurer holds files against the limits of the agent that is to be shown them.
+// Its errors are faults.
+type Measurer interface {
+	Measure(ctx context.Context, agentID string, files []chat.File) ([]chat.File, error)
+}
+
 const (
 	// maxFileText is how much text of all files one message takes to a model,
 	// in bytes: some 50,000 tokens. Long ones give way to short ones.
@@ -71,10 +77,16 @@ type told struct {
 
 // attach makes the user's message of its text and its files.
 func (r *run) attach(ctx context.Context) error {
-	files := r.task.Files
-	if len(files) == 0 {
+	if len(r.task.Files) == 0 {
 		return nil
 	}
+	if m := r.agent.cfg.Files; m != nil {
+		var err error
+		if r.task.Files, err = m.Measure(ctx, r.agent.cfg.Agent.ID, r.task.Files); err != nil {
+			return err
+		}
+	}
+	files := r.task.Files
 	user := &r.messages[len(r.messages)-1]
 	words := make([]told, len(files))
 	group, within := errgroup.WithContext(ctx)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/agent"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
@@ -58,6 +59,34 @@ func user(t *testing.T, script *llmtest.Script, ask int) chat.Message {
 	t.Helper()
 	msgs := script.Asked()[ask].Messages
 	return msgs[len(msgs)-1]
+}
+
+// scales lets an agent be shown the first of its files only.
+type scales struct{ err error }
+
+func (s scales) Measure(_ context.Context, agentID string, files []chat.File) ([]chat.File, error) {
+	if agentID != "writer" {
+		return nil, errors.New("measured for " + agentID)
+	}
+	return files[:1], s.err
+}
+
+func TestRun_FilesAreHeldAgainstTheLimitsOfTheAgent(t *testing.T) {
+	t.Parallel()
+	photos := []chat.File{file(chat.Image, "image/png", "one.png", "1", ""), file(chat.Image, "image/png", "two.png", "2", "")}
+	script := llmtest.NewScript(t, llmtest.Step{Text: "I see."})
+	a := newAgent(script, func(c *agent.Config) { c.Files = scales{} })
+	if _, err := runFiles(t, a, &journal{}, "look", photos...); err != nil {
+		t.Fatal(err)
+	}
+	if parts := user(t, script, 0).Parts; len(parts) != 1 || parts[0].Name != "one.png" {
+		t.Errorf("the model is shown %+v", parts)
+	}
+	tooLarge := fault.New(fault.Unprocessable, "", "too large")
+	a = newAgent(llmtest.NewScript(t), func(c *agent.Config) { c.Files = scales{tooLarge} })
+	if _, err := runFiles(t, a, &journal{}, "look", photos...); !errors.Is(err, tooLarge) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestRun_FilesReachTheModelTheWayTheManifestSays(t *testing.T) {

@@ -9,6 +9,8 @@ type File struct {
 	Part
 	// Text is what a document says; "" for everything else.
 	Text string
+	// Size is the number of bytes that were sent; 0 is that of Data.
+	Size int
 	// Cut tells that the document holds more text than Text.
 	Cut bool
 	// Spoken tells that the file is a recording whose words are the message.

@@ -16,7 +16,7 @@ import (
 
 // Files makes files ready for models; *media.Preparer satisfies it.
 type Files interface {
-	Prepare(ctx context.Context, uploads []media.Upload) ([]chat.File, error)
+	Prepare(ctx context.Context, batch media.Batch) ([]chat.File, error)
 }
 
 // fileBody is a file of a chat body (reference runtime.md 3.1).
@@ -111,7 +111,7 @@ func (a *api) prepare(ctx context.Context, in *asked) error {
 	if a.cfg.Files == nil {
 		return fault.New(fault.Unavailable, "SERVICE_UNAVAILABLE", "files are not taken here")
 	}
-	files, err := a.cfg.Files.Prepare(ctx, in.uploads)
+	files, err := a.cfg.Files.Prepare(ctx, media.Batch{Files: in.uploads, Agent: in.req.AgentID, Spoken: in.spoken})
 	if refused, ok := errors.AsType[*media.RefusedError](err); ok {
 		return in.refused(refused)
 	}

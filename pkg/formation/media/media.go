@@ -56,8 +56,10 @@ type Config struct {
 	// MaxFiles and MaxFileBytes are those of input_limits; 0 is no limit.
 	MaxFiles     int
 	MaxFileBytes int64
-	// Media are the limits by kind.
-	Media manifest.Media
+	// Media are the limits by kind of the formation, Agents those of each of its
+	// agents by id.
+	Media  manifest.Media
+	Agents map[string]manifest.Media
 	// KeepPDF keeps the bytes of PDF files beside their text, for a formation
 	// with a model that reads them.
 	KeepPDF bool
@@ -66,13 +68,38 @@ type Config struct {
 
 // Preparer prepares files. It is safe for concurrent use.
 type Preparer struct {
-	cfg   Config
-	slots chan struct{}
+	cfg    Config
+	widest manifest.Media // what some agent may be shown
+	slots  chan struct{}
 }
 
 // New returns a Preparer.
 func New(cfg Config) *Preparer {
-	return &Preparer{cfg: cfg, slots: make(chan struct{}, parallel)}
+	return &Preparer{cfg: cfg, widest: widest(cfg.Media, cfg.Agents), slots: make(chan struct{}, parallel)}
+}
+
+// Batch is the files of one message.
+type Batch struct {
+	Files []Upload
+	// Agent is the id of who answers, "" when that is decided later: then files
+	// are taken that some agent may be shown, and Measure holds them against
+	// the limits of the one who does.
+	Agent string
+	// Spoken tells that the files are the message itself. The formation's model
+	// listens when no agent is named.
+	Spoken bool
+}
+
+func (p *Preparer) limits(b *Batch) *manifest.Media {
+	own, ok := p.cfg.Agents[b.Agent]
+	switch {
+	case ok:
+		return &own
+	case b.Agent == "" && !b.Spoken:
+		return &p.widest
+	default:
+		return &p.cfg.Media
+	}
 }
 
 // Refusal says what is wrong with one file.
@@ -97,7 +124,8 @@ func (e *RefusedError) Error() string {
 // Prepare checks files and makes them ready, in their order. Its error is a
 // *RefusedError naming every file that is wrong, the end of ctx, or a fault when
 // documents cannot be read at present.
-func (p *Preparer) Prepare(ctx context.Context, uploads []Upload) ([]chat.File, error) {
+func (p *Preparer) Prepare(ctx context.Context, batch Batch) ([]chat.File, error) {
+	uploads, limits := batch.Files, p.limits(&batch)
 	if most := p.cfg.MaxFiles; most > 0 && len(uploads) > most {
 		return nil, &RefusedError{[]Refusal{{
 			File: -1, TooLong: true, Message: fmt.Sprintf("%d files are more than the %d that one message may have (input_limits.max_batch_items)", len(uploads), most),
@@ -105,15 +133,20 @@ func (p *Preparer) Prepare(ctx context.Context, uploads []Upload) ([]chat.File, 
 	}
 	works := make([]work, len(uploads))
 	for i := range uploads {
-		works[i] = p.look(i, &uploads[i])
+		works[i] = p.look(i, &uploads[i], limits)
 	}
 	if err := refused(works); err != nil {
 		return nil, err
 	}
+	return each(ctx, works, p.finish)
+}
+
+// each does what takes time to all files, and returns them.
+func each(ctx context.Context, works []work, do func(context.Context, *work) error) ([]chat.File, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i := range works {
-		group.Go(func() error { return p.finish(ctx, &works[i]) })
+		group.Go(func() error { return do(ctx, &works[i]) })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
@@ -144,6 +177,7 @@ func refused(works []work) error {
 // work is a file on its way.
 type work struct {
 	index   int
+	limits  *manifest.Media
 	found   kind
 	file    chat.File
 	refusal *Refusal
@@ -162,8 +196,8 @@ func (w *work) tooLarge(format string, args ...any) {
 }
 
 // look does what is cheap: what the file is, and whether it is too large.
-func (p *Preparer) look(i int, u *Upload) work {
-	w := work{index: i, file: chat.File{Part: chat.Part{Name: cleanName(u.Name, i), Data: u.Data}}}
+func (p *Preparer) look(i int, u *Upload, limits *manifest.Media) work {
+	w := work{index: i, limits: limits, file: chat.File{Part: chat.Part{Name: cleanName(u.Name, i), Data: u.Data}, Size: len(u.Data)}}
 	if len(u.Data) == 0 {
 		w.refuse("content", "it is empty")
 		return w
@@ -182,13 +216,13 @@ func (p *Preparer) look(i int, u *Upload) work {
 		return w
 	}
 	w.file.Kind, w.file.MediaType = w.found.part, w.found.mediaType
-	p.checkSize(&w)
+	w.checkSize()
 	return w
 }
 
 // checkSize checks the limits of the kind.
-func (p *Preparer) checkSize(w *work) {
-	m := p.cfg.Media
+func (w *work) checkSize() {
+	m := w.limits
 	var most int
 	var setting string
 	switch w.file.Kind {
@@ -207,8 +241,8 @@ func (p *Preparer) checkSize(w *work) {
 		most, setting = m.Documents.MaxSizeMB, "documents max_size_mb"
 	}
 	const mega = 1 << 20
-	if most > 0 && len(w.file.Data) > most*mega {
-		w.tooLarge("%.1f MiB are more than %d (%s)", float64(len(w.file.Data))/mega, most, setting)
+	if most > 0 && w.file.Size > most*mega {
+		w.tooLarge("%.1f MiB are more than %d (%s)", float64(w.file.Size)/mega, most, setting)
 	}
 }
 
@@ -238,7 +272,7 @@ func (p *Preparer) enter(ctx context.Context) (leave func(), err error) {
 // image brings an image within the bounds of the settings. One that fits is
 // left as it came.
 func (p *Preparer) image(ctx context.Context, w *work) error {
-	s := p.cfg.Media.Vision
+	s := w.limits.Vision
 	width, height, turn, _, err := measure(w.file.Data)
 	if err != nil {
 		w.refuse("content", "%s", err)

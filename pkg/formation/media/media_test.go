@@ -43,6 +43,8 @@ func newPreparer(t *testing.T, change func(*media.Config)) *media.Preparer {
 	return media.New(cfg)
 }
 
+func batch(files ...media.Upload) media.Batch { return media.Batch{Files: files} }
+
 func box(name string, content ...string) string {
 	all := strings.Join(content, "")
 	return string(binary.BigEndian.AppendUint32(nil, uint32(8+len(all)))) + name + all
@@ -143,7 +145,7 @@ func TestPrepare_FindsOutWhatAFileIs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			files, err := p.Prepare(t.Context(), []media.Upload{tt.upload})
+			files, err := p.Prepare(t.Context(), batch(tt.upload))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +200,7 @@ func TestPrepare_RefusesByNameWithTheLimit(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := p.Prepare(t.Context(), []media.Upload{tt.upload})
+			_, err := p.Prepare(t.Context(), batch(tt.upload))
 			refused, ok := errors.AsType[*media.RefusedError](err)
 			if !ok || len(refused.Refusals) != 1 {
 				t.Fatalf("got %v", err)
@@ -213,11 +215,11 @@ func TestPrepare_RefusesByNameWithTheLimit(t *testing.T) {
 
 func TestPrepare_NamesEveryWrongFile(t *testing.T) {
 	t.Parallel()
-	_, err := newPreparer(t, nil).Prepare(t.Context(), []media.Upload{{Name: "a"}, {Name: "b", Data: []byte("fine")}, {Name: "c", Data: []byte{0}}})
+	_, err := newPreparer(t, nil).Prepare(t.Context(), batch(media.Upload{Name: "a"}, media.Upload{Name: "b", Data: []byte("fine")}, media.Upload{Name: "c", Data: []byte{0}}))
 	if err == nil || !strings.Contains(err.Error(), "files[0] (a)") || strings.Contains(err.Error(), "files[1]") || !strings.Contains(err.Error(), "files[2] (c)") {
 		t.Errorf("got %v", err)
 	}
-	_, err = newPreparer(t, nil).Prepare(t.Context(), make([]media.Upload, 9))
+	_, err = newPreparer(t, nil).Prepare(t.Context(), media.Batch{Files: make([]media.Upload, 9)})
 	if err == nil || !strings.Contains(err.Error(), "9 files are more than the 8") {
 		t.Errorf("got %v", err)
 	}
@@ -227,14 +229,17 @@ func TestPrepare_KeepsAPDFForAModelThatReadsIt(t *testing.T) {
 	t.Parallel()
 	p := newPreparer(t, func(c *media.Config) { c.KeepPDF = true })
 	scan, report := documenttest.PDF("0 0 1 1 re f"), documenttest.PDF("BT /F1 9 Tf (words) Tj ET")
-	files, err := p.Prepare(t.Context(), []media.Upload{{Data: scan}, {Data: report}})
+	files, err := p.Prepare(t.Context(), batch(media.Upload{Data: scan}, media.Upload{Data: report}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	part := func(name string, data []byte) chat.Part {
 		return chat.Part{Kind: chat.Document, MediaType: document.TypePDF, Name: name, Data: data}
 	}
-	want := []chat.File{{Part: part("file-1", scan)}, {Part: part("file-2", report), Text: "[page 1]\nwords"}}
+	want := []chat.File{
+		{Part: part("file-1", scan), Size: len(scan)},
+		{Part: part("file-2", report), Size: len(report), Text: "[page 1]\nwords"},
+	}
 	if diff := cmp.Diff(want, files); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
@@ -244,7 +249,7 @@ func TestPrepare_CutsALongText(t *testing.T) {
 	t.Parallel()
 	p := newPreparer(t, func(c *media.Config) { c.Media.Documents.MaxSizeMB = 0 })
 	long := strings.Repeat("ü", media.MaxText/2) + "ende"
-	files, err := p.Prepare(t.Context(), []media.Upload{{Data: []byte("x" + long)}, {Data: []byte("<!doctype html><p>x" + long)}})
+	files, err := p.Prepare(t.Context(), batch(media.Upload{Data: []byte("x" + long)}, media.Upload{Data: []byte("<!doctype html><p>x" + long)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +264,7 @@ func TestPrepare_EndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := newPreparer(t, nil).Prepare(ctx, []media.Upload{{Data: documenttest.PDF("")}}); !errors.Is(err, context.Canceled) {
+	if _, err := newPreparer(t, nil).Prepare(ctx, batch(media.Upload{Data: documenttest.PDF("")})); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -306,7 +311,7 @@ func TestPrepare_BringsAnImageWithinItsBoundsUpright(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			files, err := p.Prepare(t.Context(), []media.Upload{{Data: tt.data}})
+			files, err := p.Prepare(t.Context(), batch(media.Upload{Data: tt.data}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -335,7 +340,7 @@ func TestPrepare_LeavesImagesWhenResizingIsOff(t *testing.T) {
 	t.Parallel()
 	p := newPreparer(t, func(c *media.Config) { c.Media.Vision.Resize = false })
 	data := pngOf(t, 640, 160)
-	files, err := p.Prepare(t.Context(), []media.Upload{{Data: data}})
+	files, err := p.Prepare(t.Context(), batch(media.Upload{Data: data}))
 	if err != nil || !bytes.Equal(files[0].Data, data) {
 		t.Errorf("the image was changed, or %v", err)
 	}
@@ -359,7 +364,7 @@ func FuzzPrepare(f *testing.F) {
 	f.Add("a.jpg", "image/jpeg", append([]byte{0xff, 0xd8}, exif(binary.BigEndian, "MM", 6)...))
 	p := media.New(media.Config{MaxFiles: 1, MaxFileBytes: 1 << 20, Media: limits(), Worker: worker{}})
 	f.Fuzz(func(t *testing.T, name, typ string, data []byte) {
-		files, err := p.Prepare(t.Context(), []media.Upload{{Name: name, Type: typ, Data: data}})
+		files, err := p.Prepare(t.Context(), batch(media.Upload{Name: name, Type: typ, Data: data}))
 		if _, ok := errors.AsType[*media.RefusedError](err); err != nil && !ok {
 			t.Fatal(err)
 		}

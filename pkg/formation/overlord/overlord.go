@@ -20,6 +20,7 @@ type Config struct {
 	Formation *manifest.Formation
 	Models    agent.Models
 	Speech    agent.Listener // nil: no recording is turned into text
+	Files     agent.Measurer // nil: every agent is shown files as they come
 	// Tools gives what an agent may call beside what comes from here; who says
 	// which agent, and for whom. nil: nothing.
 	Tools func(ctx context.Context, who chat.Invocation) ([]agent.Tool, error)
@@ -54,7 +55,7 @@ func New(cfg Config) *Overlord {
 	for i := range cfg.Formation.Agents {
 		a := &cfg.Formation.Agents[i]
 		o.agents[a.ID] = agent.New(agent.Config{
-			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Speech: cfg.Speech, Tools: cfg.Tools,
+			Agent: a, Formation: cfg.Formation, Models: cfg.Models, Speech: cfg.Speech, Files: cfg.Files, Tools: cfg.Tools,
 			Asked: cfg.Asked, Now: cfg.Now, Log: cfg.Log,
 		})
 	}

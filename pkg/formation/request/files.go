@@ -12,9 +12,9 @@ import (
 func SaveFiles(tx *store.Tx, requestID string, files []chat.File) error {
 	for i := range files {
 		f := &files[i]
-		if _, err := tx.Exec(`INSERT INTO request_files (request_id, position, kind, media_type, name, spoken, cut, text, data)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			requestID, i, string(f.Kind), f.MediaType, f.Name, f.Spoken, f.Cut, f.Text, f.Data); err != nil {
+		if _, err := tx.Exec(`INSERT INTO request_files (request_id, position, kind, media_type, name, size, spoken, cut, text, data)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			requestID, i, string(f.Kind), f.MediaType, f.Name, f.Size, f.Spoken, f.Cut, f.Text, f.Data); err != nil {
 			return fmt.Errorf("store file %d of %s: %w", i, requestID, err)
 		}
 	}
@@ -23,7 +23,7 @@ func SaveFiles(tx *store.Tx, requestID string, files []chat.File) error {
 
 // Files returns the files of an open request in their order.
 func Files(ctx context.Context, db *store.DB, requestID string) ([]chat.File, error) {
-	rows, err := db.Query(ctx, `SELECT kind, media_type, name, spoken, cut, text, data
+	rows, err := db.Query(ctx, `SELECT kind, media_type, name, size, spoken, cut, text, data
 		FROM request_files WHERE request_id = ? ORDER BY position`, requestID)
 	if err != nil {
 		return nil, fmt.Errorf("read files of %s: %w", requestID, err)
@@ -32,7 +32,7 @@ func Files(ctx context.Context, db *store.DB, requestID string) ([]chat.File, er
 	var out []chat.File
 	for rows.Next() {
 		var f chat.File
-		if err := rows.Scan(&f.Kind, &f.MediaType, &f.Name, &f.Spoken, &f.Cut, &f.Text, &f.Data); err != nil {
+		if err := rows.Scan(&f.Kind, &f.MediaType, &f.Name, &f.Size, &f.Spoken, &f.Cut, &f.Text, &f.Data); err != nil {
 			return nil, fmt.Errorf("read files of %s: %w", requestID, err)
 		}
 		out = append(out, f)

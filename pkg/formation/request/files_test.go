@@ -15,7 +15,7 @@ func TestFiles_AreKeptInTheirOrderUntilTheirRequestIsPurged(t *testing.T) {
 	t.Parallel()
 	db := open(t)
 	files := []chat.File{
-		{Part: chat.Part{Kind: chat.Video, MediaType: "video/mp4", Name: "z", Data: []byte{0}}, Spoken: true},
+		{Part: chat.Part{Kind: chat.Video, MediaType: "video/mp4", Name: "z", Data: []byte{0}}, Size: 9, Spoken: true},
 		{Part: chat.Part{Kind: chat.Document, MediaType: "text/csv", Name: "a"}, Text: "ä;b", Cut: true},
 	}
 	if _, err := accept(t, db, "r", began, nil); err != nil {
