@@ -203,11 +203,11 @@ var floors = []floor{
 	{
 		"pkg/formation/httpapi",
 		[]string{
-			"pkg/secretfile", "pkg/httpx", "pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
-			"pkg/formation/memory", "pkg/formation/turn", "pkg/formation/llm/budget", "pkg/formation/media",
+			"pkg/secretfile", "pkg/httpx", "pkg/openapi", "pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
+			"pkg/formation/memory", "pkg/formation/overlord", "pkg/formation/turn", "pkg/formation/llm/budget", "pkg/formation/media",
 			"pkg/formation/secrets/credentials",
 		},
-		"a door turns requests into turns",
+		"a door turns requests into turns; one route asks the overlord who would answer",
 	},
 	{
 		"pkg/formation",

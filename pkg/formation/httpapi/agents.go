@@ -92,7 +92,7 @@ func (a *api) agents() ([]block, error) {
 	f := a.cfg.Formation
 	list := f.EffectiveAgents()
 	for i := range list {
-		a.describe(&f.Agents[i], list[i])
+		a.describeAgent(&f.Agents[i], list[i])
 		// All of it is made plain before secrets are looked for.
 		data, err := json.Marshal(list[i])
 		if err != nil {
@@ -107,8 +107,8 @@ func (a *api) agents() ([]block, error) {
 	return list, nil
 }
 
-// describe adds to an agent's file what it runs with.
-func (a *api) describe(g *manifest.Agent, doc block) {
+// describeAgent adds to an agent's file what it runs with.
+func (a *api) describeAgent(g *manifest.Agent, doc block) {
 	f := a.cfg.Formation
 	use := g.Use(f)
 	servers := []string{}

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/formation/telemetry"
@@ -109,37 +108,6 @@ func New(cfg Config) (http.Handler, error) {
 		Log: cfg.Log, MaxBody: httpx.MaxFormationBody, OnError: a.renderError, HeaderPrefix: cfg.HeaderPrefix,
 		CORSHeaders: []string{"*"}, AccessLog: cfg.Formation.Server.AccessLog, Draining: cfg.Draining,
 	})
-	a.routes(e)
+	a.register(e)
 	return e, nil
-}
-
-func (a *api) routes(e *echo.Echo) {
-	for _, path := range []string{"/", "/v1"} {
-		e.GET(path, a.root)
-		e.HEAD(path, a.root)
-	}
-	e.GET("/v1/health", a.health)
-	e.HEAD("/v1/health", a.health)
-
-	e.POST("/v1/chat", a.guard(clientOrAdmin, userOptional, a.chat))
-	e.POST("/v1/audiochat", a.guard(clientOrAdmin, userOptional, a.audioChat))
-	e.POST("/v1/route", a.guard(clientOrAdmin, userOptional, a.previewRoute))
-	e.GET("/v1/requests", a.guard(dual, userByClient, a.listRequests))
-	e.GET("/v1/requests/:id", a.guard(dual, userOptional, a.getRequest))
-	e.GET("/v1/requests/:id/trace", a.guard(dual, userOptional, a.getTrace))
-	e.DELETE("/v1/requests/:id", a.guard(dual, userOptional, a.cancelRequest))
-	e.GET("/v1/sessions", a.guard(clientOrAdmin, userRequired, a.listSessions))
-	e.GET("/v1/sessions/:id", a.guard(clientOrAdmin, userRequired, a.getSession))
-	e.GET("/v1/sessions/:id/messages", a.guard(clientOrAdmin, userRequired, a.sessionMessages))
-	e.GET("/v1/events/:session/:request", a.guard(dual, userByClient, a.followRequest))
-
-	e.GET("/v1/status", a.guard(adminOnly, userNone, a.status))
-	e.GET("/v1/usage", a.guard(adminOnly, userNone, a.usage))
-	e.GET("/v1/agents", a.guard(adminOnly, userNone, a.listAgents))
-	e.GET("/v1/agents/:id", a.guard(adminOnly, userNone, a.getAgent))
-	a.observeRoutes(e)
-	a.configRoutes(e)
-	a.toolRoutes(e)
-	a.secretRoutes(e)
-	a.credentialRoutes(e)
 }

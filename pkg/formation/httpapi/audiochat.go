@@ -19,13 +19,13 @@ const wrongContentType = "invalid_content_type"
 
 // audioBody is the body of a spoken message (reference runtime.md 2.3).
 type audioBody struct {
-	Files     []fileBody `json:"files"`
-	AgentID   string     `json:"agent_id"`
-	AgentName string     `json:"agent_name"` // alias
-	SessionID string     `json:"session_id"`
-	RequestID string     `json:"request_id"`
-	Stream    *bool      `json:"stream"`
-	UserID    string     `json:"user_id"` // deprecated: the header wins
+	Files     []fileBody `json:"files" required:"true"`
+	AgentID   string     `json:"agent_id" about:"the agent that is to answer; left out, the best one is found"`
+	AgentName string     `json:"agent_name" about:"the same as agent_id"`
+	SessionID string     `json:"session_id" about:"the conversation to go on with; left out, a new one begins"`
+	RequestID string     `json:"request_id" about:"chosen by the caller, to ask for the request or to cancel it"`
+	Stream    *bool      `json:"stream" about:"answer with events"`
+	UserID    string     `json:"user_id" about:"deprecated: the header wins"`
 }
 
 // chat is the body as one of chat, whose message is what the files say.

@@ -39,6 +39,7 @@ func TestAuth_KeyTable(t *testing.T) {
 		{"GET", "/", none},
 		{"GET", "/v1", none},
 		{"GET", "/v1/health", none},
+		{"GET", "/v1/openapi.json", none},
 		{"POST", "/v1/chat", both},
 		{"POST", "/v1/route", both},
 		{"GET", "/v1/requests", both},

@@ -16,28 +16,28 @@ import (
 // chatBody is the body of a chat request (reference runtime.md 3.1).
 type chatBody struct {
 	spoken           bool       // the files are the message
-	Message          *string    `json:"message"`
-	UserID           string     `json:"user_id"` // deprecated: the header wins
-	AgentID          string     `json:"agent_id"`
-	SessionID        string     `json:"session_id"`
+	Message          *string    `json:"message" required:"true"`
+	UserID           string     `json:"user_id" about:"deprecated: the header wins"`
+	AgentID          string     `json:"agent_id" about:"the agent that is to answer; left out, the best one is found"`
+	SessionID        string     `json:"session_id" about:"the conversation to go on with; left out, a new one begins"`
 	GroupID          string     `json:"group_id"`
-	RequestID        string     `json:"request_id"`
-	Mode             string     `json:"mode"`
-	UseAsync         *bool      `json:"use_async"`
+	RequestID        string     `json:"request_id" about:"chosen by the caller, to ask for the request or to cancel it"`
+	Mode             string     `json:"mode" enum:"auto,sync,async" about:"async answers at once and goes on in the background"`
+	UseAsync         *bool      `json:"use_async" about:"the same as mode async"`
 	Files            []fileBody `json:"files"`
-	Stream           *bool      `json:"stream"`
-	WebhookURL       string     `json:"webhook_url"`
-	ThresholdSeconds *float64   `json:"threshold_seconds"`
-	OnDisconnect     string     `json:"on_disconnect"`
-	SourceChannel    string     `json:"source_channel"`
+	Stream           *bool      `json:"stream" about:"answer with events"`
+	WebhookURL       string     `json:"webhook_url" about:"not available: leave it out"`
+	ThresholdSeconds *float64   `json:"threshold_seconds" about:"mode auto: what is expected to take longer goes on in the background"`
+	OnDisconnect     string     `json:"on_disconnect" enum:"continue,cancel" about:"what becomes of the turn when its last reader leaves"`
+	SourceChannel    string     `json:"source_channel" about:"not available: leave it out"`
 	// UIResponse answers an options widget. The turn ignores it unless it matches
 	// the one that waits.
-	UIResponse *uiResponse `json:"ui_response"`
+	UIResponse *uiResponse `json:"ui_response" about:"a choice in an options widget, by value or index"`
 }
 
 // uiResponse is a choice made in a widget: {id, value} or {id, index}.
 type uiResponse struct {
-	ID    string  `json:"id"`
+	ID    string  `json:"id" required:"true"`
 	Value *string `json:"value"`
 	Index *int    `json:"index"`
 }

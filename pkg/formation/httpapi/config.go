@@ -26,15 +26,6 @@ const (
 // block is a part of the configuration, keyed as in the files.
 type block = map[string]any
 
-func (a *api) configRoutes(e *echo.Echo) {
-	for path, read := range map[string]handler{
-		"/v1/config": a.getConfig, "/v1/formation": a.getFormation, "/v1/overlord": a.getOverlord, "/v1/overlord/soul": a.getSoul,
-		"/v1/llm/settings": a.getLLMSettings, "/v1/async": a.getAsync, "/v1/mcp": a.getMCP,
-	} {
-		e.GET(path, a.guard(adminOnly, userNone, read))
-	}
-}
-
 // effective returns the manifest as it applies, with placeholders kept and
 // without secrets. It is made at each request: few are made, and a tree that
 // nobody reads would stay in memory.

@@ -64,14 +64,6 @@ type serviceListDocument struct {
 	Count    int               `json:"count"`
 }
 
-func (a *api) credentialRoutes(e *echo.Echo) {
-	e.GET("/v1/credentials/services", a.guard(dual, userNone, a.listServices))
-	e.GET("/v1/credentials", a.guard(dual, userRequired, a.listCredentials))
-	e.POST("/v1/credentials", a.guard(dual, userRequired, a.createCredential))
-	e.GET("/v1/credentials/:id", a.guard(dual, userRequired, a.getCredential))
-	e.DELETE("/v1/credentials/:id", a.guard(dual, userRequired, a.deleteCredential))
-}
-
 // listServices tells which tool servers want credentials of users.
 func (a *api) listServices(c echo.Context, _ caller) error {
 	list := serviceListDocument{Services: []serviceDocument{}}

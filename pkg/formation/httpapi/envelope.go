@@ -85,6 +85,11 @@ func (t jsonTime) MarshalJSON() ([]byte, error) {
 	return append(b, '"'), nil
 }
 
+// JSONSchema describes it.
+func (jsonTime) JSONSchema() map[string]any {
+	return map[string]any{"type": "string", "format": "date-time"}
+}
+
 // timeOrNil returns t for a reply, nil when it is not known.
 func timeOrNil(t *time.Time) *jsonTime {
 	if t == nil {

@@ -22,10 +22,10 @@ type Files interface {
 // fileBody is a file of a chat body (reference runtime.md 3.1).
 type fileBody struct {
 	Filename    string      `json:"filename"`
-	Content     base64Bytes `json:"content"`
+	Content     base64Bytes `json:"content" required:"true"`
 	ContentType string      `json:"content_type"`
-	MimeType    string      `json:"mime_type"` // alias
-	Size        *int64      `json:"size"`
+	MimeType    string      `json:"mime_type" about:"the same as content_type"`
+	Size        *int64      `json:"size" about:"of the content in bytes"`
 }
 
 func (f *fileBody) mediaType() string {
@@ -41,6 +41,11 @@ type base64Bytes struct {
 	data    []byte
 	problem string
 	given   bool
+}
+
+// JSONSchema describes it.
+func (base64Bytes) JSONSchema() map[string]any {
+	return map[string]any{"type": "string", "contentEncoding": "base64"}
 }
 
 // UnmarshalJSON reads base64 of any of its alphabets, padded or not. It copies

@@ -87,12 +87,6 @@ type mcpToolsDocument struct {
 	Count int               `json:"count"`
 }
 
-func (a *api) toolRoutes(e *echo.Echo) {
-	e.GET("/v1/mcp/servers", a.guard(adminOnly, userNone, a.listServers))
-	e.GET("/v1/mcp/servers/:id", a.guard(adminOnly, userNone, a.getServer))
-	e.GET("/v1/mcp/tools", a.guard(adminOnly, userNone, a.listTools))
-}
-
 // getMCP tells how tools are called, whatever their server.
 func (a *api) getMCP(c echo.Context, _ caller) error {
 	mcp := part(a.effective(), "mcp")

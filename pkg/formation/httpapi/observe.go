@@ -253,14 +253,3 @@ func bearer(header string, next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// observeRoutes are the routes of those who look on; without telemetry there is
-// nothing to see.
-func (a *api) observeRoutes(e *echo.Echo) {
-	if a.cfg.Telemetry == nil {
-		return
-	}
-	e.GET("/v1/events", a.guard(dual, userByClient, a.followEvents))
-	e.GET("/v1/events/:session", a.guard(dual, userByClient, a.followEvents))
-	e.GET("/v1/logs", a.guard(dual, userNone, a.followLogs))
-	e.GET("/metrics", bearer(a.head.adminKey, a.guard(adminOnly, userNone, a.metrics)))
-}

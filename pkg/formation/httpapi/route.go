@@ -27,9 +27,9 @@ const (
 
 // routeBody is the body of POST /v1/route (reference runtime.md 21).
 type routeBody struct {
-	Message   *string `json:"message"`
-	SessionID string  `json:"session_id"`
-	UserID    string  `json:"user_id"` // deprecated: the header wins
+	Message   *string `json:"message" required:"true"`
+	SessionID string  `json:"session_id" about:"whose last agent counts"`
+	UserID    string  `json:"user_id" about:"deprecated: the header wins"`
 }
 
 // previewRoute tells which agents a message would go to, and why. Nothing is

@@ -64,27 +64,6 @@ type secretReload struct {
 	Count       int      `json:"count"`
 }
 
-// secretRoutes are those of the admin key (reference runtime.md 2.2).
-func (a *api) secretRoutes(e *echo.Echo) {
-	if a.cfg.Secrets == nil {
-		return
-	}
-	for _, r := range []struct {
-		method, path string
-		do           handler
-	}{
-		{http.MethodGet, "/v1/secrets", a.listSecrets},
-		{http.MethodPost, "/v1/secrets", a.createSecret},
-		{http.MethodPost, "/v1/secrets/reload", a.reloadSecrets},
-		{http.MethodGet, "/v1/secrets/:key", a.getSecret},
-		{http.MethodPut, "/v1/secrets/:key", a.updateSecret},
-		{http.MethodPost, "/v1/secrets/:key", a.updateSecret}, // of older clients (server.md 10.5)
-		{http.MethodDelete, "/v1/secrets/:key", a.deleteSecret},
-	} {
-		e.Add(r.method, r.path, a.guard(adminOnly, userNone, r.do))
-	}
-}
-
 func (a *api) listSecrets(c echo.Context, _ caller) error {
 	masked, err := a.cfg.Secrets.Masked()
 	if err != nil {
