@@ -19,9 +19,9 @@ LINT := .make/bin/golangci-lint
 NFPM_VERSION := v2.45.0
 NFPM := .make/bin/nfpm
 
-# How long "make fuzz" spends on each fuzz test, and "make soak" in all.
+# How long "make fuzz" spends on each fuzz test, and how many turns "make soak" makes.
 FUZZTIME ?= 10s
-SOAKTIME ?= 30m
+SOAKTURNS ?= 10000
 PORT ?= 7890
 
 .PHONY: help run build deb test check bench bench-full chaos soak fuzz generate lint fmt clean deps vet fresh
@@ -55,9 +55,9 @@ bench-full: build ## the same, longer and steadier; writes test/bench/RESULTS.md
 	@scripts/deps-npm.sh
 	go run ./test/bench -full
 
-soak: build ## keep a formation under load for SOAKTIME and watch what it holds
+soak: build ## have a formation answer SOAKTURNS turns with three tool calls each, and watch what it holds
 	@scripts/deps-npm.sh
-	go run ./test/bench -soak $(SOAKTIME)
+	go run ./test/bench -soak $(SOAKTURNS)
 
 chaos: deps ## kill processes at random a hundred times under load, and print the table of faults
 	go test -count=1 -timeout=5m -v -run 'TestKills|TestMatrix' ./test/chaos -kills 100

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	long := flags.Bool("full", false, "measure longer")
-	soak := flags.Duration("soak", 0, "load one formation for this `time` and watch it, instead of measuring")
+	soak := flags.Int("soak", 0, "have one formation answer so many `turns` of three tool calls and watch it, instead of measuring")
 	bin := flags.String("bin", "bin", "`directory` of the built programs")
 	parts := flags.String("parts", "chat,tools,routing,starts,fleet,supervision,validate,embeddings", "comma-separated `list` of what to measure; less than all is not saved")
 	out := flags.String("out", filepath.Join("test", "bench", "RESULTS.md"), "`file` for the results; \"\" writes none")

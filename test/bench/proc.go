@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -77,6 +79,23 @@ func openFiles(pid int) (int, error) {
 		return 0, fmt.Errorf("count descriptors: %w", err)
 	}
 	return len(entries), nil
+}
+
+// children counts the processes that a process started and that are there.
+func children(pid int) (int, error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil || len(tasks) == 0 {
+		return 0, errors.Join(fmt.Errorf("count the children of %d", pid), err)
+	}
+	n := 0
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err != nil {
+			continue // the thread has ended
+		}
+		n += len(strings.Fields(string(text)))
+	}
+	return n, nil
 }
 
 // machine describes the host in one line.
