@@ -52,8 +52,8 @@ const (
 	stayGoingOn = 6.0
 	stayShort   = 8.0
 	shortWords  = 5
-	// Small words alone decide only when they point to an agent as clearly as this.
-	leastBySmallWords = 0.3
+	// Small words alone decide only when the best score is this often the others'.
+	leastBySmallWords = 4
 	// temperature turns sums of weights into shares; with it a share tells about
 	// how often such a decision is right (see TestScorer_KnowsHowSureItIs).
 	temperature = 3
@@ -242,7 +242,7 @@ func (s *scorer) order(found []evidence, m heardWords, last string, most float64
 	}
 	slices.SortStableFunc(r.agents, func(a, b Candidate) int { return cmp.Compare(b.Score, a.Score) })
 	known := slices.ContainsFunc(found, func(e evidence) bool { return e.id == last })
-	r.blind = silent(found) && (s.learned == nil || known || r.best().Score < leastBySmallWords)
+	r.blind = silent(found) && (s.learned == nil || known || vague(r.agents))
 	switch {
 	case known:
 		if r.blind {
@@ -266,6 +266,12 @@ func (r *ranking) promote(id string) {
 	c := r.agents[i]
 	c.Score = r.agents[0].Score
 	r.agents = slices.Insert(slices.Delete(r.agents, i, i+1), 0, c)
+}
+
+// vague tells that the first of the agents is hardly ahead of the others.
+func vague(agents []Candidate) bool {
+	best := agents[0].Score
+	return best*float64(len(agents)-1) < leastBySmallWords*(1-best)
 }
 
 // silent tells that no word about a subject speaks for anybody.
