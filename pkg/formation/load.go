@@ -53,9 +53,10 @@ type parts struct {
 	exporter *otlp.Exporter // nil: nothing is sent
 	router   *llm.Router
 	probes   *probe.Prober
-	unsure   []string // what is to be told of models that could not be asked
+	unsure   []string // what is to be told of models and tool servers that could not be asked
 	ledger   *budget.Ledger
 	users    *credentials.Store // what users gave
+	tools    *toolServers
 	memory   *memory.Memory
 	jobs     *jobs.Queue
 	turns    *turn.Service
@@ -82,6 +83,9 @@ func (f *Formation) Load(ctx context.Context, req control.LoadRequest, progress 
 	progress("opening the store")
 	if err := f.open(ctx, p, req, progress); err != nil {
 		p.exporter.Close(ctx)
+		if p.tools != nil {
+			err = errors.Join(err, p.tools.client.Close())
+		}
 		if p.db != nil {
 			err = errors.Join(err, p.db.Close())
 		}
@@ -122,7 +126,7 @@ func (f *Formation) read(p *parts, req control.LoadRequest, progress func(string
 	}
 	progress("resolving secrets")
 	if p.secrets, err = secrets.Open(secrets.Config{
-		Dir: req.Dir, StateDir: req.StateDir, Key: f.cfg.SecretsKey, Env: f.cfg.Env, Live: isProviderKey, Known: f.cfg.Redact.Add,
+		Dir: req.Dir, StateDir: req.StateDir, Key: f.cfg.SecretsKey, Env: f.cfg.Env, Live: isLive, Known: f.cfg.Redact.Add,
 	}, m.Refs()); err != nil {
 		return nil, err
 	}
@@ -173,10 +177,12 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 	if err != nil {
 		return err
 	}
+	p.tools = f.openTools(ctx, p, req, progress)
 	p.memory = memory.New(memory.Config{DB: p.db, FormationID: m.ID, BufferSize: m.Memory.Buffer.Size, NewID: httpx.NewID})
 	files := preparer(m, log)
 	lord := overlord.New(overlord.Config{
-		Formation: prompts, Models: p.router, Speech: p.router, Files: measurer{files}, Asked: request.Reader{DB: p.db}.Asked, Now: time.Now, Log: log,
+		Formation: prompts, Models: p.router, Speech: p.router, Tools: p.tools.Tools, AgentTools: p.tools.Specs,
+		Files: measurer{files}, Asked: request.Reader{DB: p.db}.Asked, Now: time.Now, Log: log,
 	})
 	p.turns = turn.New(p.life, turn.Config{
 		DB: p.db, Memory: p.memory, Jobs: p.jobs, Async: m.Async, Response: m.Overlord.Response,
@@ -189,7 +195,7 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 	p.handler, err = httpapi.New(httpapi.Config{
 		Formation: m, Turns: p.turns, Requests: request.Reader{DB: p.db}, Sessions: p.memory, Usage: p.ledger, Router: lord, Telemetry: p.hub, Files: files,
 		Keys: p.keys.digests, HeaderPrefix: req.HeaderPrefix, Started: f.started,
-		Draining: f.closing.Load, Audit: p.audit, Secrets: p.secrets, Credentials: p.users, Redact: p.redact.Values, Log: log,
+		Draining: f.closing.Load, Audit: p.audit, Secrets: p.secrets, Credentials: p.users, ToolServers: p.tools, Redact: p.redact.Values, Log: log,
 	})
 	return err
 }
@@ -229,7 +235,14 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 // serves from the next call on.
 var providerKey = regexp.MustCompile(`(^|\.)llm\.(api_keys\.[^.]+|(models(\[\d+\]|\.[^.]+)|base|synthesis)\.api_key)$`)
 
-func isProviderKey(r manifest.Ref) bool { return providerKey.MatchString(r.Key) }
+// toolServer is the path of a value of a tool server within the manifest or the
+// file of an agent; the files of tool servers hold nothing else. Connections and
+// calls resolve them anew.
+var toolServer = regexp.MustCompile(`(^|\.)(mcps?\.servers|mcp_servers)\[\d+\]\.`)
+
+func isLive(r manifest.Ref) bool {
+	return providerKey.MatchString(r.Key) || toolServer.MatchString(r.Key) || strings.HasPrefix(r.File, "mcp/") || strings.HasPrefix(r.File, "mcps/")
+}
 
 // caching tells how answers are reused. Wordings are compared by the first
 // embedding model of the manifest.

@@ -62,6 +62,7 @@ func (f *Formation) begin(ctx context.Context) {
 	f.background.Go(func() error { return f.work.run(life, p) })
 	f.background.Go(func() error { return f.heartbeat(life, p.db) })
 	f.background.Go(func() error { return p.accompany(life) })
+	f.background.Go(func() error { return p.tools.client.Run(life) })
 	context.AfterFunc(life, func() { f.fatal(context.Cause(life)) })
 	p.turns.Open()
 }
@@ -209,6 +210,8 @@ func (f *Formation) stop() error {
 	}
 	p.hub.Dismiss()
 	p.turns.Stop()
+	toolsEnded := make(chan error, 1)
+	go func() { toolsEnded <- p.tools.client.Close() }()
 	var errs []error
 	if server != nil {
 		cancel()
@@ -220,6 +223,7 @@ func (f *Formation) stop() error {
 			errs = append(errs, err)
 		}
 	}
+	errs = append(errs, <-toolsEnded)
 	p.router.Close()
 	p.exporter.Close(p.life)
 	// The last write: a sibling takes over what is left without being told.

@@ -265,5 +265,6 @@ func (f *Formation) Fence(ctx context.Context, launchIDs []string) (int, error) 
 	if err := p.db.Fence(ctx, launchIDs); err != nil {
 		return 0, fmt.Errorf("fence launches: %w", err)
 	}
+	p.tools.sweep(f.cfg.LaunchID, launchIDs, false)
 	return p.takeOver(ctx)
 }

@@ -152,10 +152,11 @@ func (d *decoder) delegation(o *object, a *Agent) {
 }
 
 // mcpUses reads an agent's tool servers: ids, ids with a filter, or servers of
-// its own.
+// its own. An agent without the key has all of the formation's, one with an empty
+// list has none: nil and empty differ.
 func (d *decoder) mcpUses(s *slot, f *Formation) []MCPUse {
 	var out []MCPUse
-	s.list(func(_ int, item *slot) {
+	listed := s.list(func(_ int, item *slot) {
 		if id, ok := item.text("the id of a server"); ok {
 			out = append(out, MCPUse{ID: id, place: item.n, key: item.path})
 		}
@@ -172,6 +173,9 @@ func (d *decoder) mcpUses(s *slot, f *Formation) []MCPUse {
 		item.end()
 	})
 	s.end()
+	if listed && out == nil {
+		out = []MCPUse{}
+	}
 	return out
 }
 

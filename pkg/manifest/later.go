@@ -13,7 +13,7 @@ import (
 func later() map[string][]string {
 	return map[string][]string{
 		"": {
-			"runtime", "svc_runtime", "scheduler", "a2a", "mcp", "mcps", "rce",
+			"runtime", "svc_runtime", "scheduler", "a2a", "rce",
 			"skills", "middleware", "rbac", "proactive", "commands", "tuning", "coding", "artifacts",
 			"executor", "document_processing", "triggers", "knowledge",
 		},
@@ -22,6 +22,7 @@ func later() map[string][]string {
 		"server":            {"limits"},
 		"input_limits":      {"max_memory_entry_size"},
 		"llm.documents":     {"extraction", "cache_ttl_seconds"},
+		"mcp":               {"enhance_user_prompts", "watch"},
 		"async":             {"webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret"},
 		"overlord":          {"clarification", "workflow"},
 		"overlord.llm":      {"max_extraction_tokens"},
@@ -32,7 +33,7 @@ func later() map[string][]string {
 		},
 		"memory.buffer": {"vector_search", "embedding_model"},
 		"agent": {
-			"a2a_enabled", "a2a", "knowledge", "mcp_servers", "skills",
+			"a2a_enabled", "a2a", "knowledge", "skills",
 		},
 		"agent.llm.settings": {"caching"},
 		"user_credentials":   {"require_https", "credential_ttl_minutes", "max_attempts"},

@@ -23,12 +23,23 @@ type MCP struct {
 	MaxRepeatedErrors    int           // 3
 	MaxTimeout           time.Duration // 300s
 	MaxToolTimeout       time.Duration // 30s
+	MaxToolTimeoutGiven  bool          // the file sets it
 	EnhanceUserPrompts   bool          // true
 	ConnectionTTL        time.Duration // 300s; 0 disconnects after each call
 	// Servers are the ids of mcp/<id>.afs, as listed.
 	Servers []string
 	// Watch is nil when watching of jobs is turned off.
 	Watch *MCPWatch
+}
+
+// CallLimit is the longest that one call of a tool may take, whatever progress
+// it reports: MaxToolTimeout where the manifest sets it, else MaxTimeout. A call
+// that reports none has the time of its server.
+func (m *MCP) CallLimit() time.Duration {
+	if m.MaxToolTimeoutGiven {
+		return min(m.MaxToolTimeout, m.MaxTimeout)
+	}
+	return m.MaxTimeout
 }
 
 // MCPWatch bounds the background polling of a tool's jobs.
@@ -104,7 +115,9 @@ func (d *decoder) mcp(o *object, m *MCP) {
 	set(&m.MaxToolCalls, o.integer("max_tool_calls", 1, unlimited))
 	set(&m.MaxRepeatedErrors, o.integer("max_repeated_errors", 1, unlimited))
 	set(&m.MaxTimeout, o.duration("max_timeout_in_seconds", time.Millisecond))
-	set(&m.MaxToolTimeout, o.duration("max_tool_timeout_in_seconds", time.Millisecond))
+	toolTimeout := o.duration("max_tool_timeout_in_seconds", time.Millisecond)
+	m.MaxToolTimeoutGiven = toolTimeout.v != nil
+	set(&m.MaxToolTimeout, toolTimeout)
 	set(&m.EnhanceUserPrompts, o.boolean("enhance_user_prompts"))
 	set(&m.ConnectionTTL, o.duration("connection_ttl", 0))
 	watch := o.slot("watch")
@@ -121,6 +134,7 @@ func (d *decoder) mcp(o *object, m *MCP) {
 	}
 	watch.end()
 	o.slot("servers") // read with the files it names
+	o.inert("mcp")
 	o.end()
 }
 

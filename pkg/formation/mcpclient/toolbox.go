@@ -67,6 +67,13 @@ func (b *Toolbox) Tools(ctx context.Context, who chat.Invocation) []*Tool {
 			u.s.discoverFor(ctx, who.User)
 		}
 	}
+	return b.known(ctx)
+}
+
+// Known returns the tools that there are now. It asks no server.
+func (b *Toolbox) Known() []*Tool { return b.known(b.c.life) }
+
+func (b *Toolbox) known(ctx context.Context) []*Tool {
 	lists := make([]*list, len(b.uses))
 	at := make([]uint64, len(b.uses))
 	for i, u := range b.uses {
@@ -91,6 +98,9 @@ const (
 
 // discoverFor asks a server in the name of a user.
 func (s *server) discoverFor(ctx context.Context, user string) {
+	if _, err := s.target(ctx, user); err != nil {
+		return // no credentials; they may come any time
+	}
 	s.mu.Lock()
 	now := time.Now()
 	if s.tried == nil {
@@ -108,9 +118,6 @@ func (s *server) discoverFor(ctx context.Context, user string) {
 	}
 	s.tried[user] = now
 	s.mu.Unlock()
-	if _, err := s.target(ctx, user); err != nil {
-		return // no credentials; they may come any time
-	}
 	ctx, cancel := context.WithTimeout(ctx, userWait)
 	defer cancel()
 	if err := s.discover(ctx, user); err != nil {
