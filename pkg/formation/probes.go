@@ -3,6 +3,7 @@ package formation
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/formation/llm"
@@ -38,7 +39,7 @@ func declaredModels(m *manifest.Formation) []probe.Model {
 	}
 	all := m.LLM.Models
 	for i := range m.Agents {
-		all = append(all[:len(all):len(all)], m.Agents[i].LLM.Models...)
+		all = append(slices.Clip(all), m.Agents[i].LLM.Models...)
 	}
 	for _, id := range answering(m) {
 		add(id, llm.AnswersText)

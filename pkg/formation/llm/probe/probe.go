@@ -123,7 +123,7 @@ func (p *Prober) Refresh(ctx context.Context) error {
 		settled, err := p.refresh(ctx)
 		switch {
 		case ctx.Err() != nil || settled:
-			return nil
+			return nil //nolint:nilerr // to be ended is no failure
 		case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrClosed):
 			return err
 		case err != nil:
@@ -155,8 +155,8 @@ func (p *Prober) refresh(ctx context.Context) (settled bool, err error) {
 		}
 	}
 	answers := p.ask(ctx, due)
-	if ctx.Err() != nil {
-		return false, nil
+	if err := ctx.Err(); err != nil {
+		return false, err
 	}
 	for _, a := range answers {
 		p.compare(known[a.Model], a)
