@@ -177,6 +177,7 @@ type Task struct {
 // it; the Answer carries all of it either way. The end of ctx ends it promptly,
 // also while a tool does not listen. Faults: RATE_LIMITED, UNKNOWN_OUTCOME.
 func (a *Agent) Run(ctx context.Context, task Task, sink chat.Sink) (chat.Answer, error) {
+	turn := ctx
 	if limit := a.timeout(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fault.Errorf(fault.Failed, "",
@@ -190,7 +191,9 @@ func (a *Agent) Run(ctx context.Context, task Task, sink chat.Sink) (chat.Answer
 	r.tell(ctx, "agent.started", nil)
 	answer, err := r.loop(ctx)
 	if err != nil {
-		err = a.wording(ended(ctx, err))
+		if err = ended(ctx, err); turn.Err() == nil {
+			err = a.wording(err)
+		}
 		r.tell(ctx, "agent.failed", err)
 		return chat.Answer{}, err
 	}

@@ -71,12 +71,13 @@ func (r *run) invocation(p *pending, show func(chat.ToolProgress)) chat.Invocati
 // That it was cut is an answer, too, which the model is told.
 func (r *run) call(ctx context.Context, p *pending) error {
 	ctx, span := telemetry.Start(ctx, telemetry.KindTool, p.call.Name)
+	left := max(r.agent.limits.ToolsTimeout-r.spent, time.Millisecond)
+	limit := min(r.agent.limits.ToolTimeout, left)
+	limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: more than %s", errToolTimeout, limit))
+	defer cancel()
 	var err error
-	for range 2 {
-		p.entry.ToolResult, err = r.attempt(ctx, p)
-		if _, ends := errors.AsType[Ending](err); ends || err == nil || ctx.Err() != nil || !p.repeatable() || errors.Is(err, errToolTimeout) {
-			break
-		}
+	if p.entry.ToolResult, err = r.attempt(limited, p); err != nil && p.repeatable() && limited.Err() == nil && mayHelp(err) {
+		p.entry.ToolResult, err = r.attempt(limited, p)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		span.End(cause)
@@ -91,9 +92,24 @@ func (r *run) call(ctx context.Context, p *pending) error {
 		r.agent.cfg.Log.Warn().Err(err).Str("tool", p.call.Name).Msg("tool call was cut")
 		p.entry.ToolResult = chat.ToolResult{IsError: true, Content: cutText(p, err)}
 	}
-	r.record(span, p)
-	span.End(nil)
+	r.record(ctx, span, p)
 	return nil
+}
+
+// mayHelp tells whether another attempt may: not when the user is needed first,
+// nor when the tool could not even be reached, which who reaches it has tried.
+func mayHelp(err error) bool {
+	if _, ends := errors.AsType[Ending](err); ends {
+		return false
+	}
+	b, ok := errors.AsType[beginner](err)
+	return !ok || b.Begun()
+}
+
+// beginner is an error that knows whether the call was begun.
+type beginner interface {
+	error
+	Begun() bool
 }
 
 var errToolTimeout = errors.New("the call took too long")
@@ -101,10 +117,6 @@ var errToolTimeout = errors.New("the call took too long")
 // attempt makes one attempt. It returns when ctx ends, also when the tool does
 // not.
 func (r *run) attempt(ctx context.Context, p *pending) (chat.ToolResult, error) {
-	left := r.agent.limits.ToolsTimeout - r.spent
-	limit := min(r.agent.limits.ToolTimeout, max(left, time.Millisecond))
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: more than %s", errToolTimeout, limit))
-	defer cancel()
 	show := &progress{tool: p.call.Name, sink: r.sink}
 	defer show.end()
 	type outcome struct {
@@ -135,13 +147,13 @@ func (r *run) attempt(ctx context.Context, p *pending) (chat.ToolResult, error) 
 
 // cutText tells the model of a call that did not come to its end.
 func cutText(p *pending, err error) string {
-	var b interface{ Begun() bool }
 	text := sentence(err.Error())
 	if f := (*fault.Error)(nil); errors.As(err, &f) {
 		text = sentence(f.Message)
 	}
+	b, ok := errors.AsType[beginner](err)
 	switch {
-	case errors.As(err, &b) && !b.Begun():
+	case ok && !b.Begun():
 		return "The tool could not be called, nothing was done: " + text
 	case p.repeatable():
 		return "The call did not come to its end: " + text
@@ -150,7 +162,15 @@ func cutText(p *pending, err error) string {
 		" It may have taken effect. Do not simply repeat it: find out first, or tell the user that it is not known."
 }
 
-func (r *run) record(span *telemetry.Span, p *pending) {
+// record tells observers of a call.
+func (r *run) record(ctx context.Context, span *telemetry.Span, p *pending) {
+	defer span.End(nil)
+	if telemetry.Listening(ctx) && !p.stale {
+		telemetry.Emit(ctx, telemetry.Event{
+			Name: "agent.tool_called", AgentID: r.agent.cfg.Agent.ID, Message: "Agent " + r.agent.cfg.Agent.ID + " called " + p.call.Name,
+			Data: map[string]any{"tool": p.call.Name, "is_error": p.entry.IsError},
+		})
+	}
 	if span == nil {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/agent"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm/llmtest"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -252,4 +254,62 @@ func TestRun_ACutCallOfAToolThatIsGoneIsNotForgotten(t *testing.T) {
 	if _, _, err := run(t, newAgent(llmtest.NewScript(t), nil), j); err == nil || !strings.Contains(err.Error(), "tool pay was cut") {
 		t.Fatalf("error %v", err)
 	}
+}
+
+func TestRun_ToolCallsAreSpansAndEvents(t *testing.T) {
+	t.Parallel()
+	hub := telemetry.New(telemetry.Config{})
+	seen := hub.Subscribe(0, nil)
+	defer seen.Close()
+	ctx, trace := hub.Trace(t.Context(), telemetry.TraceInfo{RequestID: "r1"})
+	ask := llmtest.Step{Calls: []chat.ToolCall{call("1", "files__read", `{"path":"a"}`), call("2", "look", "{}")}}
+	tools := with(&tool{spec: chat.ToolSpec{Name: "files__read", ReadOnly: true}}, &tool{spec: chat.ToolSpec{Name: "look"}, do: failing})
+	first := &journal{}
+	if _, err := newAgent(llmtest.NewScript(t, ask, llmtest.Step{Text: "ok"}), tools).Run(ctx, agent.Task{Message: "go", Journal: first}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`files__read: server files, tool read, agent writer, read_only true, is_error false, arguments {"path":"a"}, result result of {"path":"a"}`,
+		`look: server <nil>, tool look, agent writer, read_only false, is_error true, arguments {}, result no luck`,
+	}
+	if diff := cmp.Diff(want, toolSpans(trace)); diff != "" {
+		t.Error(diff)
+	}
+	var names []string
+	for len(seen.Events()) > 0 {
+		e := <-seen.Events()
+		if names = append(names, e.Name); e.AgentID != "writer" || e.RequestID != "r1" {
+			t.Errorf("event %+v", e)
+		}
+	}
+	if diff := cmp.Diff([]string{"agent.started", "agent.tool_called", "agent.tool_called", "agent.completed"}, names); diff != "" {
+		t.Error(diff)
+	}
+	ctx, next := hub.Trace(t.Context(), telemetry.TraceInfo{RequestID: "r1"})
+	if _, err := newAgent(llmtest.NewScript(t, llmtest.Step{Text: "ok"}), tools).Run(ctx, agent.Task{Message: "go", Journal: first.after()}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, toolSpans(next)); diff != "" {
+		t.Errorf("the next life: %s", diff)
+	}
+	for _, s := range next.Spans() {
+		if s.Kind == telemetry.KindTool && s.Value("replayed") != true {
+			t.Errorf("span %s is not said to be replayed", s.Name)
+		}
+	}
+}
+
+func quiet(chat.Event) error { return nil }
+
+// toolSpans are the spans of tools, by name.
+func toolSpans(trace *telemetry.Trace) []string {
+	var out []string
+	for _, s := range trace.Spans() {
+		if s.Kind == telemetry.KindTool {
+			out = append(out, fmt.Sprintf("%s: server %v, tool %v, agent %v, read_only %v, is_error %v, arguments %s, result %v", s.Name, s.Value("server"),
+				s.Value("tool"), s.Value("agent_id"), s.Value("read_only"), s.Value("is_error"), s.Value("arguments"), s.Value("result")))
+		}
+	}
+	slices.Sort(out)
+	return out
 }

@@ -127,10 +127,16 @@ func (a *Agent) wording(err error) error {
 		return err
 	}
 	f := fault.From(err)
-	if f.Name != "" || f.Kind != fault.Failed && f.Kind != fault.Internal {
+	kind := f.Kind
+	switch {
+	case f.Name != "":
+		return err
+	case kind == fault.Internal: // its message would not be served
+		kind = fault.Failed
+	case kind != fault.Failed && kind != fault.BadGateway && kind != fault.Unavailable:
 		return err
 	}
-	return fault.Wrap(fault.Failed, "", "I could not finish this because something that I need is not working. "+
+	return fault.Wrap(kind, "", "I could not finish this because something that I need is not working. "+
 		"Please try again in a moment.", err)
 }
 

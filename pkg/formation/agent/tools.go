@@ -13,6 +13,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
 // equip asks for the tools of this run.
@@ -76,6 +77,11 @@ func (r *run) toolStep(ctx context.Context, calls []chat.ToolCall) (*entry, erro
 	todo, err := r.prepare(calls)
 	if err != nil {
 		return nil, err
+	}
+	for _, p := range todo {
+		if p.stale && p.colleague() == nil {
+			r.record(ctx, telemetry.Replayed(ctx, telemetry.KindTool, p.call.Name), p)
+		}
 	}
 	// The frames of these events go into the commit of begin.
 	for i, c := range calls {

@@ -60,9 +60,12 @@ func TestAsked_TellsWhenAnAgentAnswered(t *testing.T) {
 	t.Parallel()
 	db := open(t)
 	for i, e := range []request.End{
-		{ID: "old", Status: request.Completed, AgentID: "cook"}, {ID: "a", Status: request.Completed, AgentID: "cook"},
-		{ID: "other", Status: request.Completed, AgentID: "coder"}, {ID: "failed", Status: request.Failed, AgentID: "cook", ErrorCode: "INTERNAL_ERROR"},
-		{ID: "refused", Status: request.Failed, AgentID: "cook", ErrorCode: "RATE_LIMITED"}, {ID: "open"},
+		{ID: "old", Status: request.Completed, AgentID: "cook"},
+		{ID: "a", Status: request.Completed, AgentID: "cook"},
+		{ID: "other", Status: request.Completed, AgentID: "coder"},
+		{ID: "failed", Status: request.Failed, AgentID: "cook", ErrorCode: "INTERNAL_ERROR"},
+		{ID: "refused", Status: request.Failed, AgentID: "cook", ErrorCode: "RATE_LIMITED"},
+		{ID: "open"},
 	} {
 		if _, err := accept(t, db, e.ID, began.Add(time.Duration(i)*time.Minute), nil); err != nil {
 			t.Fatal(err)
