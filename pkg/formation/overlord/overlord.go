@@ -27,8 +27,8 @@ type Config struct {
 	// Choose takes replies to questions of kind chat.QuestionCredential; nil: such
 	// questions are not understood.
 	Choose Choose
-	// AgentTools gives the tools of an agent without a user, for routing; it is
-	// asked again every minute. nil: routing knows of none.
+	// AgentTools gives the tools of an agent without a user, for routing: at once,
+	// from what is known. It is asked again every minute. nil: routing knows of none.
 	AgentTools func(agentID string) []chat.ToolSpec
 	// Asked tells when an agent answered since a time, for its rate limits; nil:
 	// they count from the start of the process.
@@ -131,7 +131,7 @@ func (o *Overlord) dispatch(ctx context.Context, in Input, sink chat.Sink) (chat
 		return chat.Answer{}, err
 	case decision.Threat() != "":
 		return o.refuse(ctx, in, decision, sink)
-	case decision.SmallTalk:
+	case decision.SmallTalk && len(in.Files) == 0:
 		return o.converse(ctx, in, decision, sink)
 	}
 	return o.runAgent(ctx, in, decision, sink)
