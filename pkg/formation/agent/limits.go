@@ -14,7 +14,7 @@ type Limits struct {
 	ToolCalls         int           // calls in one run; 50
 	RepeatedErrors    int           // the same error of the same tool in a row; 3
 	ToolOutput        int           // bytes of one result, the rest is cut; 1 MiB
-	ToolTimeout       time.Duration // of one call; 30 s
+	ToolTimeout       time.Duration // of one call; 30 s. Tool servers may have limits of their own below
 	ToolsTimeout      time.Duration // of all tool steps of a run together; 300 s
 	ParallelToolCalls int           // calls of one step at once; 8
 }
@@ -31,7 +31,7 @@ func DefaultLimits() Limits {
 func LimitsOf(f *manifest.Formation) Limits {
 	return Limits{
 		ToolIterations: f.MCP.MaxToolIterations, ToolCalls: f.MCP.MaxToolCalls, RepeatedErrors: f.MCP.MaxRepeatedErrors,
-		ToolOutput: f.InputLimits.MaxToolOutputSize, ToolTimeout: f.MCP.MaxToolTimeout, ToolsTimeout: f.MCP.MaxTimeout,
+		ToolOutput: f.InputLimits.MaxToolOutputSize, ToolTimeout: f.MCP.CallLimit(), ToolsTimeout: f.MCP.MaxTimeout,
 	}.over(DefaultLimits())
 }
 

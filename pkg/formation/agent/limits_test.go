@@ -102,7 +102,7 @@ func TestLimitsOf_AreThoseOfTheManifest(t *testing.T) {
 	if got := agent.LimitsOf(f); got != agent.DefaultLimits() {
 		t.Errorf("without: %+v", got)
 	}
-	f.MCP = manifest.MCP{MaxToolIterations: 1, MaxToolCalls: 2, MaxRepeatedErrors: 3, MaxToolTimeout: 4, MaxTimeout: 5}
+	f.MCP = manifest.MCP{MaxToolIterations: 1, MaxToolCalls: 2, MaxRepeatedErrors: 3, MaxToolTimeout: 4, MaxToolTimeoutGiven: true, MaxTimeout: 5}
 	f.InputLimits.MaxToolOutputSize = 6
 	want := agent.Limits{ToolIterations: 1, ToolCalls: 2, RepeatedErrors: 3, ToolTimeout: 4, ToolsTimeout: 5, ToolOutput: 6, ParallelToolCalls: 8}
 	if got := agent.LimitsOf(f); got != want {
