@@ -69,13 +69,13 @@ func expired(ctx context.Context, db *store.DB, after int64, before time.Time) (
 
 func remove(tx *store.Tx, ids []string) error {
 	for _, id := range ids {
+		if _, err := tx.Exec(`DELETE FROM request_traces WHERE rid = (SELECT rid FROM requests WHERE id = ?)`, id); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(`DELETE FROM requests WHERE id = ?`, id); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(`DELETE FROM stream_events WHERE request_id = ?`, id); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(`DELETE FROM request_traces WHERE request_id = ?`, id); err != nil {
 			return err
 		}
 		if err := errors.Join(DropSteps(tx, id), DropFiles(tx, id)); err != nil {

@@ -12,8 +12,8 @@ import (
 // SaveTrace keeps the spans of a turn in the commit that ends it. The last one
 // stays, and a request that is gone gets none.
 func SaveTrace(tx *store.Tx, requestID string, trace []byte) error {
-	if _, err := tx.Exec(`INSERT INTO request_traces (request_id, trace) SELECT id, ? FROM requests WHERE id = ?
-		ON CONFLICT (request_id) DO UPDATE SET trace = excluded.trace`, trace, requestID); err != nil {
+	if _, err := tx.Exec(`INSERT INTO request_traces (rid, trace) SELECT rid, ? FROM requests WHERE id = ?
+		ON CONFLICT (rid) DO UPDATE SET trace = excluded.trace`, trace, requestID); err != nil {
 		return fmt.Errorf("store the trace of %s: %w", requestID, err)
 	}
 	return nil
@@ -23,7 +23,7 @@ func SaveTrace(tx *store.Tx, requestID string, trace []byte) error {
 // are none.
 func Trace(ctx context.Context, db *store.DB, requestID string) ([]byte, error) {
 	var trace []byte
-	err := db.QueryRow(ctx, `SELECT trace FROM request_traces WHERE request_id = ?`, []any{requestID}, &trace)
+	err := db.QueryRow(ctx, `SELECT trace FROM request_traces JOIN requests USING (rid) WHERE id = ?`, []any{requestID}, &trace)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}

@@ -23,17 +23,16 @@ const (
 // clamp returns value in one of the types that spans keep, within the bounds.
 func (t *Trace) clamp(value any) any {
 	switch v := value.(type) {
-	case nil, bool, Tokens, *Cost:
-		return v
-	case int:
-		return v
+	case nil, bool, int, float64, Tokens, *Cost:
+		return value // as it is: a copy would be another allocation
 	case int64:
 		return int(v)
-	case float64:
-		return v
 	case time.Duration:
 		return v.String()
 	case string:
+		if len(v) <= scarceText {
+			return value
+		}
 		return t.hub.cut(v, t.room(len(v)))
 	case Cost:
 		return &v

@@ -221,7 +221,9 @@ func (s *Span) record(now time.Time) SpanRecord {
 // shown takes the secrets out of a record and brings its values into the few
 // types that are shown.
 func (h *Hub) shown(r *SpanRecord) {
-	r.Name = h.clean(r.Name)
+	if r.Kind == KindTool || r.Kind == KindDelegation { // others have names from the formation's own files
+		r.Name = h.clean(r.Name)
+	}
 	for i := range r.Attributes {
 		a := &r.Attributes[i]
 		switch v := a.Value.(type) {
@@ -239,7 +241,8 @@ func (h *Hub) shown(r *SpanRecord) {
 // and many.
 func plain(key string) bool {
 	switch key {
-	case AttrProvider, AttrModel, AttrAgent, AttrServer, AttrTool, AttrFinish, AttrOperation, AttrStatus, AttrResponseModel:
+	case AttrProvider, AttrModel, AttrAgent, AttrServer, AttrTool, AttrFinish, AttrOperation, AttrStatus, AttrResponseModel,
+		"mode", "purpose", "method", "chosen":
 		return true
 	}
 	return false

@@ -1,6 +1,6 @@
--- The spans of ended turns, kept as long as their requests. Additive: an older
--- build goes on beside it and writes none.
+-- The spans of ended turns, kept as long as their requests and in their order.
+-- Additive: an older build goes on beside it and writes none.
 CREATE TABLE request_traces (
-    request_id TEXT PRIMARY KEY,
-    trace      BLOB NOT NULL               -- JSON: {"spans":[…],"totals":{…}}
-) WITHOUT ROWID;
+    rid   INTEGER PRIMARY KEY,             -- of the request
+    trace BLOB NOT NULL                    -- JSON: {"spans":[…],"totals":{…}}
+);
