@@ -252,4 +252,3 @@ func bearer(header string, next echo.HandlerFunc) echo.HandlerFunc {
 		return next(c)
 	}
 }
-

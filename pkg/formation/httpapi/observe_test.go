@@ -99,9 +99,10 @@ func TestEvents_ShowAUserWhatHappensToIt(t *testing.T) {
 		return fmt.Sprintf(`{"type":%q,"message":%q,"session_id":%q,"request_id":"r-%s-%s"}`, typ, message, session, user, session)
 	}
 	failed := "The turn failed: model demo/one: the provider limits the rate of requests"
-	s1 := []string{frame("chat.started", "The turn has begun", "ann", "s1"), frame("chat.completed", "The turn ended after 0s", "ann", "s1")}
+	const works = "Agent writer is working"
+	s1 := []string{frame("chat.started", "The turn has begun", "ann", "s1"), frame("chat.progress", works, "ann", "s1"), frame("chat.completed", "The turn ended after 0s", "ann", "s1")}
 	s2 := []string{frame("chat.started", "The turn has begun", "ann", "s2"), frame("chat.failed", failed, "ann", "s2")}
-	bob := []string{frame("chat.started", "The turn has begun", "bob", "s2"), frame("chat.completed", "The turn ended after 0s", "bob", "s2")}
+	bob := []string{frame("chat.started", "The turn has begun", "bob", "s2"), frame("chat.progress", works, "bob", "s2"), frame("chat.completed", "The turn ended after 0s", "bob", "s2")}
 	task := `{"type":"task.done","message":"a\nb","session_id":"s2","request_id":""}`
 	for name, c := range map[string]struct {
 		w    *watcher

@@ -18,14 +18,14 @@ type route struct {
 	key          access
 	user         userRule
 	do           handler
-	open         echo.HandlerFunc                       // instead of do: for anybody
+	open         echo.HandlerFunc                        // instead of do: for anybody
 	via          func(echo.HandlerFunc) echo.HandlerFunc // around the key's check
-	about        string                                 // one sentence
-	params       []openapi.Param                        // in the query and headers, but for the user id
-	body         any                                    // of the type that is read
-	data         any                                    // what the envelope holds, of the type that is written
-	status       int                                    // of success; 0 is 200
-	plain        string                                 // the media type of an answer without envelope
+	about        string                                  // one sentence
+	params       []openapi.Param                         // in the query and headers, but for the user id
+	body         any                                     // of the type that is read
+	data         any                                     // what the envelope holds, of the type that is written
+	status       int                                     // of success; 0 is 200
+	plain        string                                  // the media type of an answer without envelope
 
 	// tool is its name as a tool of /mcp, "" when it is none (reference
 	// runtime.md 13). turn tells that it begins a turn.

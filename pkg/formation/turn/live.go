@@ -24,6 +24,7 @@ type live struct {
 	sent   []chat.File
 	filed  bool
 	files  []chat.File
+	quiet  bool          // what it does is not shown while it does it
 	permit chan struct{} // takes a value while it waits for a place in the background
 	// journalled tells that the end has steps to drop.
 	journalled atomic.Bool
@@ -46,16 +47,18 @@ type live struct {
 }
 
 func (s *Service) newLive(rec request.Record, parent string) *live {
-	t := &live{rec: rec, parent: parent, permit: make(chan struct{}), done: make(chan struct{})}
+	t := &live{rec: rec, parent: parent, quiet: !s.cfg.Response.Progress, permit: make(chan struct{}), done: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(s.trace(s.life, t))
 	return t
 }
 
-// sink receives the turn's events; only a streaming turn shows them.
+// sink receives the turn's events; only a streaming turn shows them, and those
+// who observe are told what it does.
 func (t *live) sink(e chat.Event) error {
 	if err := t.ctx.Err(); err != nil {
 		return context.Cause(t.ctx)
 	}
+	t.tellProgress(e)
 	if t.stream == nil {
 		return nil
 	}

@@ -44,6 +44,18 @@ func (t *live) tell(name, message string, data map[string]any) {
 	telemetry.Emit(t.ctx, telemetry.Event{Name: name, Message: message, AgentID: t.rec.AgentID, Data: data})
 }
 
+// tellProgress tells what the turn does just now; the answer itself is not told.
+func (t *live) tellProgress(e chat.Event) {
+	if t.quiet || e.Type != chat.Progress || !telemetry.Listening(t.ctx) {
+		return
+	}
+	data := map[string]any{"stage": e.Stage}
+	if e.ToolName != "" {
+		data["tool_name"] = e.ToolName
+	}
+	t.tell("chat.progress", e.Content, data)
+}
+
 // tellEnd tells how a turn ended. What was asked and answered is not told.
 func (s *Service) tellEnd(t *live) {
 	if !telemetry.Listening(t.ctx) {
