@@ -57,6 +57,7 @@ type parts struct {
 	ledger   *budget.Ledger
 	users    *credentials.Store // what users gave
 	tools    *toolServers
+	connect  map[string][]*connect // what stands for tools that nobody knows yet, by agent
 	memory   *memory.Memory
 	jobs     *jobs.Queue
 	turns    *turn.Service
@@ -177,16 +178,16 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 	if err != nil {
 		return err
 	}
-	p.tools = f.openTools(ctx, p, req, progress)
+	p.tools, p.connect = f.openTools(ctx, p, req, progress), connectors(m, p.users)
 	p.memory = memory.New(memory.Config{DB: p.db, FormationID: m.ID, BufferSize: m.Memory.Buffer.Size, NewID: httpx.NewID})
 	files := preparer(m, log)
 	lord := overlord.New(overlord.Config{
-		Formation: prompts, Models: p.router, Speech: p.router, Tools: p.tools.Tools, AgentTools: p.tools.Specs,
+		Formation: prompts, Models: p.router, Speech: p.router, Tools: p.agentTools, Choose: p.users.Choose, AgentTools: p.tools.Specs,
 		Files: measurer{files}, Asked: request.Reader{DB: p.db}.Asked, Now: time.Now, Log: log,
 	})
 	p.turns = turn.New(p.life, turn.Config{
 		DB: p.db, Memory: p.memory, Jobs: p.jobs, Async: m.Async, Response: m.Overlord.Response,
-		Overlord:  lord,
+		Overlord:  inSession{lord},
 		Telemetry: p.hub, Alert: p.alert, NewID: httpx.NewID, Log: log,
 	})
 	if _, err := p.takeOver(ctx); err != nil {

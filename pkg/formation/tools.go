@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"strings"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/agentformation/service/pkg/formation/httpapi"
 	"github.com/agentformation/service/pkg/formation/mcpclient"
 	"github.com/agentformation/service/pkg/httpx"
-	"github.com/agentformation/service/pkg/manifest"
 )
 
 // toolServers are the formation's tool servers, and what each agent may use of
@@ -59,7 +57,7 @@ func (f *Formation) openTools(ctx context.Context, p *parts, req control.LoadReq
 		}
 	}
 	t.client = mcpclient.New(p.life, mcpclient.Config{
-		Servers: servers, Dir: req.Dir, Resolve: p.resolveText, Lists: mcpclient.Stored{DB: p.db}, Environ: environ,
+		Servers: servers, Dir: req.Dir, Resolve: p.users.Expander(p.secrets.Resolve), Lists: mcpclient.Stored{DB: p.db}, Environ: environ,
 		Launch: t.mark + f.cfg.LaunchID, Limits: mcpclient.Limits{Call: m.MCP.CallLimit()}, NewID: httpx.NewID, Log: f.cfg.Log,
 	})
 	for i := range m.Agents {
@@ -86,29 +84,6 @@ func (t *toolServers) sweep(own string, fenced []string, alone bool) {
 		id, ours := strings.CutPrefix(launch, t.mark)
 		return ours && id != own && (alone || slices.Contains(fenced, id))
 	})
-}
-
-// resolveText replaces the placeholders of a text with values as they are now,
-// those of a user's credentials too.
-func (p *parts) resolveText(ctx context.Context, text, user string) (string, error) {
-	var need error
-	value, err := manifest.Expand(text, func(kind, name string) (string, bool) {
-		if kind != manifest.KindUser {
-			return p.secrets.Resolve(kind, name)
-		}
-		if user == "" {
-			return "", false
-		}
-		value, err := p.users.Resolve(ctx, user, name)
-		if err != nil {
-			need = errors.Join(need, err)
-		}
-		return value, err == nil
-	})
-	if need != nil {
-		return "", need
-	}
-	return value, err
 }
 
 // Tools gives an agent its tools at the beginning of a run.

@@ -410,6 +410,9 @@ func TestExpander_GivesSecretsAndCredentials(t *testing.T) {
 	if got, err := expand(t.Context(), "${{ user.credentials.jira }}", "u"); got != "" || fault.NameOf(err) != "CREDENTIAL_REQUIRED" {
 		t.Errorf("%q, %v", got, err)
 	}
+	if got, err := expand(t.Context(), "${{ user.credentials.git-hub }}", ""); got != "" || err == nil || fault.NameOf(err) != "" {
+		t.Errorf("without a user: %q, %v", got, err)
+	}
 	if got, err := expand(t.Context(), "${{ secrets.B }}", "u"); got != "" || err == nil {
 		t.Errorf("%q, %v", got, err)
 	}

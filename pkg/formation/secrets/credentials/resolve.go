@@ -159,13 +159,16 @@ func (s *Store) choice(service string, rows []row) error {
 // Expander returns a function that replaces every placeholder of a text for a
 // user: those of secrets and the environment by resolve, those of credentials by
 // s. An error names the placeholder, never a value; for credentials it is that
-// of Resolve.
+// of Resolve. Without a user, a credential has no value.
 func (s *Store) Expander(resolve manifest.Resolver) func(ctx context.Context, text, user string) (string, error) {
 	return func(ctx context.Context, text, user string) (string, error) {
 		var missing error
 		out, err := manifest.Expand(text, func(kind, name string) (string, bool) {
 			if kind != manifest.KindUser {
 				return resolve(kind, name)
+			}
+			if user == "" {
+				return "", false // nobody asks for it
 			}
 			value, err := s.Resolve(ctx, user, name)
 			if err != nil && missing == nil {
