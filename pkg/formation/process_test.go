@@ -38,6 +38,10 @@ func TestMain(m *testing.M) {
 	if launch := os.Getenv(childEnv); launch != "" {
 		runAsChild(launch)
 	}
+	if dir := os.Getenv(counterEnv); dir != "" {
+		runAsCounter(dir, os.Stdin, os.Stdout)
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

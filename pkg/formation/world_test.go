@@ -194,6 +194,7 @@ type envelope struct {
 		RequestID string `json:"request_id"`
 		Status    string `json:"status"`
 		Response  string `json:"response"`
+		ErrorCode string `json:"error_code"`
 	} `json:"data"`
 }
 
