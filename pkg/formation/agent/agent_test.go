@@ -299,9 +299,17 @@ func TestRun_WithoutAModelSaysWhatToSet(t *testing.T) {
 
 func TestRun_TimeoutOfTheAgentNamesIt(t *testing.T) {
 	t.Parallel()
-	never := make(chan struct{})
-	a := newAgent(llmtest.NewScript(t, llmtest.Step{Wait: never}), func(c *agent.Config) { c.Agent.Timeout.Max = time.Millisecond })
-	if _, _, err := run(t, a, &journal{}); err == nil || err.Error() != "agent writer took longer than its timeout of 1ms" {
-		t.Fatalf("err = %v", err)
+	for name, limit := range map[string]manifest.AgentTimeout{
+		"default": {Default: time.Millisecond}, "max": {Max: time.Millisecond},
+		"both": {Default: time.Millisecond, Max: time.Hour}, "the lower": {Default: time.Hour, Max: time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			never := make(chan struct{})
+			a := newAgent(llmtest.NewScript(t, llmtest.Step{Wait: never}), func(c *agent.Config) { c.Agent.Timeout = limit })
+			if _, _, err := run(t, a, &journal{}); err == nil || err.Error() != "agent writer took longer than its timeout of 1ms" {
+				t.Fatalf("err = %v", err)
+			}
+		})
 	}
 }
