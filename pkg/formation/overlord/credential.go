@@ -26,7 +26,7 @@ func (o *Overlord) chosenAccount(ctx context.Context, in Input, r replied, sink 
 	if !ok {
 		return chat.Answer{Content: textAccountGone}, nil
 	}
-	in.Message = r.Question.Message
+	in.History, in.Message = withoutQuestion(in.History, r.Question), r.Question.Message
 	if in.AgentID == "" && o.Knows(in.LastAgent) {
 		in.AgentID = in.LastAgent
 	}
