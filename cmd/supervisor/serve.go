@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -97,10 +95,13 @@ func (h *home) leaveAddress(r supervisor.Ready) error {
 	if r.TLS {
 		address = "https://" + address
 	}
-	_, err := toFile(h.addressPath(), true, func(w io.Writer) (int64, error) {
-		return io.Copy(w, strings.NewReader(address+"\n"))
-	})
-	if err != nil {
+	// The home has one supervisor, so the name can be the same each time: what a
+	// killed one left is written over.
+	temp := h.addressPath() + ".new"
+	if err := os.WriteFile(temp, []byte(address+"\n"), 0o600); err != nil {
+		return fmt.Errorf("leave the address: %w", err)
+	}
+	if err := os.Rename(temp, h.addressPath()); err != nil {
 		return fmt.Errorf("leave the address: %w", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	mcpsdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/agentformation/service/test/fakellm"
 	"github.com/agentformation/service/test/npm"
@@ -149,13 +149,13 @@ func startToolFormation(ctx context.Context, p plan, dir, model string) (*proces
 	return ours, nil
 }
 
-func connectTools(ctx context.Context) (*mcp.ClientSession, error) {
+func connectTools(ctx context.Context) (*mcpsdk.ClientSession, error) {
 	server, err := toolServer()
 	if err != nil {
 		return nil, err
 	}
-	client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
-	session, err := client.Connect(ctx, &mcp.CommandTransport{Command: exec.CommandContext(ctx, server[0], server[1:]...)}, nil)
+	client := mcpsdk.NewClient(&mcpsdk.Implementation{Name: "bench", Version: "1"}, nil)
+	session, err := client.Connect(ctx, &mcpsdk.CommandTransport{Command: exec.CommandContext(ctx, server[0], server[1:]...)}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("start the tool server alone: %w", err)
 	}
@@ -163,7 +163,7 @@ func connectTools(ctx context.Context) (*mcp.ClientSession, error) {
 }
 
 // loadAlone calls the tool from as many goroutines as turns run at once.
-func loadAlone(ctx context.Context, p plan, session *mcp.ClientSession, into *sample) error {
+func loadAlone(ctx context.Context, p plan, session *mcpsdk.ClientSession, into *sample) error {
 	var calls atomic.Int64
 	var group sync.WaitGroup
 	faults := make([]error, toolConc)
@@ -171,7 +171,7 @@ func loadAlone(ctx context.Context, p plan, session *mcp.ClientSession, into *sa
 	for i := range faults {
 		group.Go(func() {
 			for time.Since(begin) < p.slice && faults[i] == nil {
-				_, faults[i] = session.CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"message": "word 1"}})
+				_, faults[i] = session.CallTool(ctx, &mcpsdk.CallToolParams{Name: "echo", Arguments: map[string]any{"message": "word 1"}})
 				calls.Add(1)
 			}
 		})
