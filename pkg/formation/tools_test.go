@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/formation"
@@ -166,4 +170,61 @@ func TestTools_ServerThatCantBeReachedOnlyWarns(t *testing.T) {
 	if !strings.Contains(strings.Join(loaded.Warnings, "\n"), `tool server everything: its tools are not known yet: start no-such-program`) {
 		t.Errorf("%q", loaded.Warnings)
 	}
+}
+
+// lastHeard is what the model was told in its last call.
+func (w *world) lastHeard() string {
+	calls := w.fake.Calls()
+	return calls[len(calls)-1].Body
+}
+
+func TestTools_ServerKilledDuringACallIsAToolErrorAndTheTurnGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newToolWorld(t)
+	launch := "kill" + filepath.Base(filepath.Dir(w.dir))
+	f := w.load(w.toolConfig(launch))
+	w.check(f.Serve(t.Context()))
+	client := w.client(true)
+	w.fake.Add(
+		fakellm.Rule{User: "wait", Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{Name: "everything__trigger-long-running-operation", Args: `{"duration":20,"steps":200}`}}}},
+		fakellm.Rule{User: "echo", Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{Name: "everything__echo", Args: `{"message":"again"}`}}}},
+	)
+	stream := w.open(client, ask{body: `{"message":"wait","agent_id":"writer","stream":true}`, stream: true})
+	stream.skipTo(t, "5%") // the server is in the middle of the call
+	for _, dir := range toolProcesses(launch) {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		w.check(err)
+		w.check(syscall.Kill(pid, syscall.SIGKILL))
+	}
+	stream.skipTo(t, `"type":"completed"`)
+	if heard := w.lastHeard(); !strings.Contains(heard, `ended during the call of trigger-long-running-operation: its process was killed by SIGKILL`) {
+		t.Errorf("the model heard %.3000s", heard)
+	}
+	if r := w.must(client, ask{body: `{"message":"echo","agent_id":"writer"}`}); !strings.Contains(w.lastHeard(), "Echo: again") {
+		t.Errorf("%s; the model heard %.3000s", r.body, w.lastHeard())
+	}
+}
+
+func TestTools_TwoHundredTurnsLeaveOneProcess(t *testing.T) {
+	t.Parallel()
+	w := newToolWorld(t)
+	launch := "many" + filepath.Base(filepath.Dir(w.dir))
+	f := w.load(w.toolConfig(launch))
+	w.check(f.Serve(t.Context()))
+	w.fake.Add(fakellm.Rule{User: "echo", Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{Name: "everything__echo", Args: `{"message":"again"}`}}}})
+	const turns, atOnce = 200, 4
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	client := w.client(true)
+	for range turns {
+		group.Go(func() error {
+			r, err := w.do(client, ask{body: `{"message":"echo","agent_id":"writer"}`})
+			if err == nil && r.status != 200 {
+				err = fmt.Errorf("%s", r.body)
+			}
+			return err
+		})
+	}
+	w.check(group.Wait())
+	until(t, "one process is left", func() bool { return len(toolProcesses(launch)) == 1 })
 }

@@ -97,13 +97,14 @@ func (r *run) call(ctx context.Context, p *pending) error {
 }
 
 // mayHelp tells whether another attempt may: not when the user is needed first,
-// nor when the tool could not even be reached, which who reaches it has tried.
+// nor when the error comes from who knows how far the call came: it has tried
+// again where that is right. A server that died of a call would die again.
 func mayHelp(err error) bool {
 	if _, ends := errors.AsType[Ending](err); ends {
 		return false
 	}
-	b, ok := errors.AsType[beginner](err)
-	return !ok || b.Begun()
+	_, ok := errors.AsType[beginner](err)
+	return !ok
 }
 
 // beginner is an error that knows whether the call was begun.

@@ -168,7 +168,7 @@ func endOf(x *session) string {
 	defer timer.Stop()
 	select {
 	case <-p.p.ended:
-		return "its process ended with " + p.p.how
+		return "its process " + p.p.how
 	case <-timer.C:
 		return "the connection was lost"
 	}

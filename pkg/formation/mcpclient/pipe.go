@@ -80,6 +80,15 @@ func (c *pipe) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
+// lostError is an io.EOF that says why.
+type lostError struct{ text string }
+
+// Error implements error.
+func (e *lostError) Error() string { return e.text }
+
+// Unwrap returns io.EOF.
+func (e *lostError) Unwrap() error { return io.EOF }
+
 // endedSoon is how long after the end of its output a process is expected to be
 // known as dead.
 const endedSoon = 400 * time.Millisecond
@@ -93,9 +102,9 @@ func (c *pipe) lost(err error) error {
 	defer timer.Stop()
 	select {
 	case <-c.p.ended:
-		return fmt.Errorf("%w: its process ended: %s", io.EOF, c.p.how)
+		return &lostError{"its process " + c.p.how}
 	case <-timer.C:
-		return fmt.Errorf("%w: it closed its standard output", io.EOF)
+		return &lostError{"it closed its standard output"}
 	}
 }
 

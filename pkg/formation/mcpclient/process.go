@@ -162,11 +162,11 @@ func howEnded(cmd *exec.Cmd, err error) string {
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case ok && status.Signaled():
-		return "killed by " + unix.SignalName(status.Signal())
+		return "was killed by " + unix.SignalName(status.Signal())
 	case ok:
-		return "exit status " + strconv.Itoa(status.ExitStatus())
+		return "ended with exit status " + strconv.Itoa(status.ExitStatus())
 	}
-	return fmt.Sprint(err)
+	return fmt.Sprintf("ended: %v", err)
 }
 
 // end ends the process: its input is closed, then it is asked to end, then it
