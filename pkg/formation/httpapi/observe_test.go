@@ -297,6 +297,9 @@ func TestTrace_OfATurnBelongsToItsUser(t *testing.T) {
 		if turn.Kind != "turn" || turn.Attributes["status"] != "completed" || turn.Attributes["agent_id"] != "writer" || memory.Kind != "memory" || memory.Attributes["query_chars"] != 5.0 {
 			t.Errorf("%s", body)
 		}
+		if mode := turn.Attributes["mode"]; mode != "sync" {
+			t.Errorf("attributes %v", turn.Attributes)
+		}
 		if len(got.Data.Totals) != 5 || got.Data.Totals["cost"] != nil {
 			t.Errorf("totals %v", got.Data.Totals)
 		}
