@@ -74,6 +74,9 @@ func (b *Body) Release() {
 	}
 }
 
+// Bytes is the body as it came, until Release.
+func (b *Body) Bytes() []byte { return b.buf.Bytes() }
+
 // Decode fills dst, a pointer to a struct, as Bind does.
 func (b *Body) Decode(dst any) error { return decodeObject(b.buf.Bytes(), dst) }
 

@@ -170,7 +170,9 @@ type part struct {
 
 type ownStamp struct{ time.Time }
 
-func (ownStamp) JSONSchema() map[string]any { return map[string]any{"type": "string", "format": "date-time"} }
+func (ownStamp) JSONSchema() map[string]any {
+	return map[string]any{"type": "string", "format": "date-time"}
+}
 
 func TestInput_SaysWhatIsReadAndStandsAlone(t *testing.T) {
 	t.Parallel()

@@ -201,9 +201,14 @@ var floors = []floor{
 		"a turn joins memory, thinking and the record; doors and jobs call it",
 	},
 	{
+		"pkg/formation/mcpserver",
+		[]string{"pkg/httpx", "pkg/openapi", "pkg/formation/telemetry"},
+		"a door whose calls are requests to the other one; it knows routes by what is told of them",
+	},
+	{
 		"pkg/formation/httpapi",
 		[]string{
-			"pkg/secretfile", "pkg/httpx", "pkg/openapi", "pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
+			"pkg/secretfile", "pkg/httpx", "pkg/openapi", "pkg/manifest", "pkg/formation/mcpserver", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
 			"pkg/formation/memory", "pkg/formation/overlord", "pkg/formation/turn", "pkg/formation/llm/budget", "pkg/formation/media",
 			"pkg/formation/secrets/credentials",
 		},

@@ -109,5 +109,5 @@ func New(cfg Config) (http.Handler, error) {
 		CORSHeaders: []string{"*"}, AccessLog: cfg.Formation.Server.AccessLog, Draining: cfg.Draining,
 	})
 	a.register(e)
-	return e, nil
+	return e, a.mountMCP(e)
 }

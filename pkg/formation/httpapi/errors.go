@@ -54,27 +54,32 @@ func (a *api) renderError(c echo.Context, err error) {
 		f = gone
 		c.Response().Header().Del(echo.HeaderAllow)
 	}
+	if seconds, ok := f.Data["retry_after"].(int); ok {
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
+	}
+	e, status := a.failure(f, httpx.RequestID(c))
+	if err := httpx.JSON(c, status, e); err != nil {
+		a.cfg.Log.Error().Err(err).Msg("encode error reply")
+	}
+}
+
+// failure is the envelope of a fault, and its status.
+func (a *api) failure(f *fault.Error, requestID string) (*envelope, int) {
 	code, typ := errorWords(f.Kind)
 	if f.Name != "" {
 		code = f.Name
-	}
-	if seconds, ok := f.Data["retry_after"].(int); ok {
-		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(seconds))
 	}
 	message := a.cfg.Redact(f.Message)
 	var data any = struct{}{}
 	if len(f.Data) > 0 {
 		data = f.Data
 	}
-	e := &envelope{
+	return &envelope{
 		Object: objectError, Timestamp: a.cfg.Now().UnixMilli(), Type: typ,
-		Request: requestInfo{ID: httpx.RequestID(c)},
+		Request: requestInfo{ID: requestID},
 		Error:   &errorInfo{Code: code, Message: message, Data: data},
 		Data:    struct{}{}, Code: code, Message: message,
-	}
-	if err := httpx.JSON(c, f.Kind.HTTPStatus(), e); err != nil {
-		a.cfg.Log.Error().Err(err).Msg("encode error reply")
-	}
+	}, f.Kind.HTTPStatus()
 }
 
 // The routes that older clients changed a running formation with (reference

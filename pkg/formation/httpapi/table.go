@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"reflect"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -79,7 +80,7 @@ func (a *api) describe(r *route) openapi.Route {
 		op.Security = []string{"clientKey", "adminKey"}
 	}
 	if r.user != userNone && r.open == nil {
-		op.Params = append(op.Params[:len(op.Params):len(op.Params)], openapi.Param{
+		op.Params = append(slices.Clip(op.Params), openapi.Param{
 			Name: httpx.HeaderName(a.cfg.HeaderPrefix, "User-ID"), In: "header", Required: r.user == userRequired, About: userAbout(r.user),
 		})
 	}
