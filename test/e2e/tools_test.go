@@ -71,10 +71,10 @@ func TestTools_OfASupervisedFormation(t *testing.T) {
 		t.Fatalf("the child has the tool servers %v", servers)
 	}
 	client := harness.Fresh(t)
-	cut := make(chan error, 1)
+	cut := make(chan struct{})
 	go func() {
-		_, err := client.Do(t.Context(), f.Request(harness.Chat{"message": "hang", "agent_id": "poet", "request_id": "cut"}))
-		cut <- err
+		defer close(cut)
+		_, _ = client.Do(t.Context(), f.Request(harness.Chat{"message": "hang", "agent_id": "poet", "request_id": "cut"}))
 	}()
 	harness.Until(t, "the tool is called", func() bool { return model.Count() == 5 })
 	f.Kill()

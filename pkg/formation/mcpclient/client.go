@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -44,6 +45,9 @@ type Limits struct {
 	// Grace is how long a process may take to end once its input is closed, and
 	// again once it was asked to end, 1 s each.
 	Grace time.Duration
+	// Refresh is how long after its start Run asks for the lists that are of an
+	// earlier life, and at first those again that could not be asked, 5 s.
+	Refresh time.Duration
 	// Message is the largest message taken from a server in bytes, 64 MiB.
 	Message int
 }
@@ -83,6 +87,8 @@ type Config struct {
 	// Sweep.
 	Launch string
 	Limits Limits
+	// Hub is told of filters that miss their tools; nil: only the log is.
+	Hub *telemetry.Hub
 	// NewID makes an id that begins with prefix.
 	NewID func(prefix string) string
 	Log   zerolog.Logger
@@ -110,6 +116,7 @@ const (
 	defaultConnect = 30 * time.Second
 	defaultGrace   = time.Second
 	defaultMessage = 64 << 20
+	defaultRefresh = 5 * time.Second
 )
 
 // New returns a client that has connected to nothing. What it does in the
@@ -141,6 +148,7 @@ func (l *Limits) fill() {
 	orElse(&l.Connect, defaultConnect)
 	orElse(&l.Grace, defaultGrace)
 	orElse(&l.Message, defaultMessage)
+	orElse(&l.Refresh, defaultRefresh)
 }
 
 func orElse[T comparable](v *T, other T) {

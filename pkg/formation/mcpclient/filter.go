@@ -1,7 +1,6 @@
 package mcpclient
 
 import (
-	"context"
 	"path"
 	"strings"
 
@@ -41,7 +40,7 @@ const (
 
 // reportFilter tells of a filter that says something else than it seems to: it
 // names tools that the server does not have, or leaves none.
-func (s *server) reportFilter(ctx context.Context, agent string, f manifest.ToolFilter, tools []toolInfo) {
+func (s *server) reportFilter(agent string, f manifest.ToolFilter, tools []toolInfo) {
 	if len(f.Allow)+len(f.Deny) == 0 {
 		return
 	}
@@ -50,7 +49,7 @@ func (s *server) reportFilter(ctx context.Context, agent string, f manifest.Tool
 		left = left || offers(f, tools[i].Name)
 	}
 	if !left && len(tools) > 0 {
-		s.tell(ctx, eventEmptySet, agent, "the filter leaves no tool of the server "+s.file.ID, nil)
+		s.tell(eventEmptySet, agent, "the filter leaves no tool of the server "+s.file.ID, nil)
 	}
 	for event, globs := range map[string][]string{eventUnknownAllow: f.Allow, eventUnknownDeny: f.Deny} {
 		var unknown []string
@@ -64,16 +63,18 @@ func (s *server) reportFilter(ctx context.Context, agent string, f manifest.Tool
 			}
 		}
 		if unknown != nil {
-			s.tell(ctx, event, agent, "the server "+s.file.ID+" has no tool "+strings.Join(unknown, ", "), unknown)
+			s.tell(event, agent, "the server "+s.file.ID+" has no tool "+strings.Join(unknown, ", "), unknown)
 		}
 	}
 }
 
-func (s *server) tell(ctx context.Context, event, agent, message string, globs []string) {
+func (s *server) tell(event, agent, message string, globs []string) {
 	data := map[string]any{"server": s.file.ID}
 	if globs != nil {
 		data["patterns"] = globs
 	}
-	telemetry.Emit(ctx, telemetry.Event{Level: telemetry.Warning, Name: event, AgentID: agent, Message: message, Data: data})
+	if s.c.cfg.Hub != nil {
+		s.c.cfg.Hub.Emit(telemetry.Event{Level: telemetry.Warning, Name: event, AgentID: agent, Message: message, Data: data})
+	}
 	s.c.cfg.Log.Warn().Str("server", s.key).Str("agent", agent).Str("event", event).Strs("patterns", globs).Msg(message)
 }

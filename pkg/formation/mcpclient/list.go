@@ -247,17 +247,13 @@ func (s *server) changed(x *session) {
 	})
 }
 
-// The pace of the refresh in the background.
-const (
-	refreshAfter = 5 * time.Second // from the start of a formation
-	retryFirst   = 5 * time.Second // a server that could not be asked
-	retryLongest = 5 * time.Minute
-)
+// retryLongest bounds the time between two tries to ask a server.
+const retryLongest = 5 * time.Minute
 
 // refresh asks every server once whose list is of an earlier life, one after the
 // other, and those that can't be reached again and again.
 func (c *Client) refresh(ctx context.Context) error {
-	wait := refreshAfter
+	wait := c.cfg.Limits.Refresh
 	for failures := 0; ; {
 		timer := time.NewTimer(wait)
 		select {
@@ -278,7 +274,7 @@ func (c *Client) refresh(ctx context.Context) error {
 		if left == 0 {
 			return nil
 		}
-		wait = min(retryFirst<<min(failures, 10), retryLongest)
+		wait = min(c.cfg.Limits.Refresh<<min(failures, 10), retryLongest)
 		failures++
 	}
 }

@@ -3,13 +3,16 @@ package mcpclient_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
@@ -17,6 +20,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/mcpclient"
 	"github.com/agentformation/service/pkg/formation/store"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -159,6 +163,28 @@ func TestTools_FiltersOfServerAndAgent(t *testing.T) {
 	}
 }
 
+func TestTools_AFilterThatSaysSomethingElseThanItSeemsIsTold(t *testing.T) {
+	t.Parallel()
+	hub := telemetry.New(telemetry.Config{})
+	heard := hub.Subscribe(0, nil)
+	defer heard.Close()
+	s := self(t, "tester", "works")
+	s.Tools = manifest.ToolFilter{Allow: []string{"count", "cuont"}, Deny: []string{"write_*"}}
+	c := open(t, func(cfg *mcpclient.Config) { cfg.Hub = hub }, s)
+	discover(t, c)
+	c.For("a", []manifest.MCPUse{{ID: "tester", Tools: manifest.ToolFilter{Deny: []string{"*"}}}}).Known()
+	var got []string
+	for range 3 {
+		e := <-heard.Events()
+		got = append(got, fmt.Sprint(e.Name, " ", e.AgentID, " ", e.Data["patterns"]))
+	}
+	slices.Sort(got)
+	want := []string{"mcp.tool_filter.empty_set a <nil>", "mcp.tool_filter.unknown_allow a [cuont]", "mcp.tool_filter.unknown_deny a [write_*]"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestParameters_AreGivenToEveryCallAndAnExplicitArgumentWins(t *testing.T) {
 	t.Parallel()
 	s := self(t, "tester", "works")
@@ -281,5 +307,51 @@ func TestCall_ArgumentsMustBeAnObject(t *testing.T) {
 		if err != nil || !res.IsError {
 			t.Errorf("%s: %+v, %v", args, res, err)
 		}
+	}
+}
+
+func TestRun_ServersThatCouldNotBeAskedAreAskedAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	works := self(t, "late", "works")
+	program := filepath.Join(dir, "late")
+	late := works
+	late.Command = program
+	c := open(t, quick(mcpclient.Limits{Refresh: 50 * time.Millisecond}), late, self(t, "tester", "works"))
+	if warnings := c.Discover(t.Context()); len(warnings) != 1 {
+		t.Fatalf("%q", warnings)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	if err := os.Symlink(works.Command, program); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its tools are known", func() bool { return c.Servers()[0].Tools == 9 && c.Servers()[0].LastError == "" })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRun_StoredListsAreRefreshed(t *testing.T) {
+	t.Parallel()
+	lists := &memoryLists{}
+	first := open(t, func(cfg *mcpclient.Config) { cfg.Lists = lists }, self(t, "tester", "works"))
+	discover(t, first)
+	for key := range lists.all() { // of a server that has changed meanwhile
+		server, config, _ := strings.Cut(key, " ")
+		_ = lists.Save(t.Context(), server, config, []byte(`{"tools":[{"name":"old","schema":{}}]}`))
+	}
+	c := open(t, func(cfg *mcpclient.Config) { cfg.Lists, cfg.Limits.Refresh = lists, 50*time.Millisecond }, self(t, "tester", "works"))
+	discover(t, c)
+	if n := len(c.Catalog()); n != 1 {
+		t.Fatalf("%d tools", n)
+	}
+	if err := c.Run(t.Context()); err != nil { // it has nothing to do once all are asked
+		t.Error(err)
+	}
+	if n := len(c.Catalog()); n != 9 {
+		t.Errorf("%d tools", n)
 	}
 }

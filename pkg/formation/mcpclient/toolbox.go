@@ -67,13 +67,11 @@ func (b *Toolbox) Tools(ctx context.Context, who chat.Invocation) []*Tool {
 			u.s.discoverFor(ctx, who.User)
 		}
 	}
-	return b.known(ctx)
+	return b.Known()
 }
 
 // Known returns the tools that there are now. It asks no server.
-func (b *Toolbox) Known() []*Tool { return b.known(b.c.life) }
-
-func (b *Toolbox) known(ctx context.Context) []*Tool {
+func (b *Toolbox) Known() []*Tool {
 	lists := make([]*list, len(b.uses))
 	at := make([]uint64, len(b.uses))
 	for i, u := range b.uses {
@@ -84,7 +82,7 @@ func (b *Toolbox) known(ctx context.Context) []*Tool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !slices.Equal(b.at, at) {
-		b.tools, b.at = b.make(ctx, lists), at
+		b.tools, b.at = b.make(lists), at
 	}
 	return b.tools
 }
@@ -127,7 +125,7 @@ func (s *server) discoverFor(ctx context.Context, user string) {
 
 // make makes the tools of the lists. Names are unique, and the same after every
 // restart.
-func (b *Toolbox) make(ctx context.Context, lists []*list) []*Tool {
+func (b *Toolbox) make(lists []*list) []*Tool {
 	var out []*Tool
 	taken := map[string]bool{}
 	add := func(t *Tool) {
@@ -147,10 +145,8 @@ func (b *Toolbox) make(ctx context.Context, lists []*list) []*Tool {
 		if lists[i] == nil {
 			continue
 		}
-		if s := u.s; true {
-			s.reportFilter(ctx, b.agent, s.file.Tools, lists[i].Tools)
-			s.reportFilter(ctx, b.agent, u.filter, lists[i].Tools)
-		}
+		u.s.reportFilter(b.agent, u.s.file.Tools, lists[i].Tools)
+		u.s.reportFilter(b.agent, u.filter, lists[i].Tools)
 		for _, t := range u.s.tools(lists[i]) {
 			if offers(u.s.file.Tools, t.info.Name) && offers(u.filter, t.info.Name) {
 				add(t)
