@@ -3,6 +3,7 @@ package telemetry
 import (
 	"bufio"
 	"io"
+	"runtime"
 	"sort"
 	"strconv"
 	"strings"
@@ -176,6 +177,9 @@ func (m *Metrics) Write(to io.Writer) error {
 	w.counters("formation_tool_calls_total", "Calls of tools by outcome.", []string{"server", "tool", "outcome"}, m.tools)
 	w.histograms("formation_tool_call_duration_seconds", "Time of calls of tools.", []string{"server"}, callBuckets, m.toolTime)
 	w.counters("formation_observer_events_lost_total", "Events that found no room at a slow observer.", nil, counters{{}: m.eventsLost})
+	// The name that the client libraries of Prometheus give it.
+	w.head("go_goroutines", "Goroutines that exist now.", "gauge")
+	w.put("go_goroutines ", strconv.Itoa(runtime.NumGoroutine()), "\n")
 	return w.w.Flush()
 }
 

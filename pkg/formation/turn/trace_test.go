@@ -75,11 +75,13 @@ func TestTrace_IsStoredWithTheEndOfItsTurn(t *testing.T) {
 	sub := hub.Subscribe(0, nil)
 	defer sub.Close()
 	path := filepath.Join(t.TempDir(), "s.db")
+	waits := make(chan struct{})
 	p := start(t, path, "a", handler(func(ctx context.Context, in overlord.Input, sink chat.Sink) (chat.Answer, error) {
 		switch in.Message {
 		case "fail":
 			return chat.Answer{}, fault.New(fault.Failed, "BAD_DAY", "it did not work")
 		case "wait":
+			close(waits)
 			<-ctx.Done()
 			return chat.Answer{}, context.Cause(ctx)
 		}
@@ -119,6 +121,7 @@ func TestTrace_IsStoredWithTheEndOfItsTurn(t *testing.T) {
 		h := begin(t, p, turn.Request{Message: c.message, SessionID: "s"})
 		if c.message == "wait" {
 			started := <-sub.Events()
+			<-waits
 			if _, err := p.Cancel(t.Context(), "u1", h.ID, false); err != nil || started.Name != "chat.started" {
 				t.Fatal(err, started)
 			}
