@@ -182,15 +182,15 @@ func TestJudge_TellsGrowthFromNoise(t *testing.T) {
 		return all
 	}
 	still := func(i int) mark {
-		return mark{memory: memory{private: int64(20+i%3) << 20}, files: 40 + i%5, goroutines: 30 + i%4, processes: 1}
+		return mark{memory: memory{anon: int64(20+i%3) << 20}, files: 40 + i%5, goroutines: 30 + i%4, processes: 1}
 	}
 	tests := map[string]struct {
 		marks []mark
 		want  string
 	}{
 		"steady":          {marks(still), ""},
-		"warming up":      {marks(func(i int) mark { m := still(i); m.memory.private += int64(min(i, 8)) << 22; return m }), ""},
-		"memory leak":     {marks(func(i int) mark { m := still(i); m.memory.private += int64(i) << 22; return m }), "private memory"},
+		"warming up":      {marks(func(i int) mark { m := still(i); m.memory.anon += int64(min(i, 8)) << 22; return m }), ""},
+		"memory leak":     {marks(func(i int) mark { m := still(i); m.memory.anon += int64(i) << 22; return m }), "anonymous memory"},
 		"descriptors":     {marks(func(i int) mark { m := still(i); m.files += 10 * i; return m }), "descriptors"},
 		"goroutines":      {marks(func(i int) mark { m := still(i); m.goroutines += 2 * i; return m }), "goroutines"},
 		"a process stays": {marks(func(i int) mark { m := still(i); m.processes += i / 2; return m }), "processes"},

@@ -39,12 +39,15 @@ func cpuTime(pid int) (time.Duration, error) {
 }
 
 // memory is in bytes. PSS counts shared pages in parts; private counts what
-// would come back if the process ended.
+// would come back if the process ended; anon is what the process made itself,
+// without pages of files.
 type memory struct {
-	pss, private int64
+	pss, private, anon int64
 }
 
-func (m memory) add(o memory) memory { return memory{m.pss + o.pss, m.private + o.private} }
+func (m memory) add(o memory) memory {
+	return memory{m.pss + o.pss, m.private + o.private, m.anon + o.anon}
+}
 
 func readMemory(pid int) (memory, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -67,6 +70,8 @@ func readMemory(pid int) (memory, error) {
 			m.pss = n << 10
 		case "Private_Clean:", "Private_Dirty:":
 			m.private += n << 10
+		case "Anonymous:":
+			m.anon = n << 10
 		}
 	}
 	return m, lines.Err()

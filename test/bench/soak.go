@@ -56,7 +56,7 @@ func runSoak(ctx context.Context, p plan, dir string, turns int) error {
 // soak loads the formation and prints a line per mark.
 func soak(ctx context.Context, ours *process, turns int) ([]mark, error) {
 	w := tabwriter.NewWriter(os.Stdout, 9, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "turns\tper second\tp99\terrors\tPSS\tprivate\tgoroutines\tdescriptors\ttool processes\t")
+	fmt.Fprintln(w, "turns\tper second\tp99\terrors\tPSS\tanonymous\tgoroutines\tdescriptors\ttool processes\t")
 	var marks []mark
 	for i := range soakMarks {
 		t := target{addr: ours.addr, pid: ours.pid}
@@ -72,7 +72,7 @@ func soak(ctx context.Context, ours *process, turns int) ([]mark, error) {
 		m.turns, m.load = turns*(i+1), s
 		marks = append(marks, m)
 		fmt.Fprintf(w, "%d\t%.0f\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t\n", m.turns, s.rate(), ms(quantile(s.latency, .99)),
-			s.errors, mb(m.memory.pss), mb(m.memory.private), m.goroutines, m.files, m.processes)
+			s.errors, mb(m.memory.pss), mb(m.memory.anon), m.goroutines, m.files, m.processes)
 		if err := w.Flush(); err != nil {
 			return nil, err
 		}
@@ -138,7 +138,7 @@ func judge(marks []mark) error {
 		of    func(mark) float64
 		slack float64 // growth over the half that is no fault
 	}{
-		{"private memory in MB", func(m mark) float64 { return float64(m.memory.private) / (1 << 20) }, 2},
+		{"anonymous memory in MB", func(m mark) float64 { return float64(m.memory.anon) / (1 << 20) }, 2},
 		{"goroutines", func(m mark) float64 { return float64(m.goroutines) }, 3},
 		{"open descriptors", func(m mark) float64 { return float64(m.files) }, 3},
 		{"processes of tool servers", func(m mark) float64 { return float64(m.processes) }, 0.5},
