@@ -24,7 +24,7 @@ FUZZTIME ?= 10s
 SOAKTURNS ?= 10000
 PORT ?= 7890
 
-.PHONY: help run build deb test check bench bench-full chaos soak fuzz generate lint fmt clean deps vet fresh
+.PHONY: help run build deb test check conformance bench bench-full chaos soak fuzz generate lint fmt clean deps vet fresh
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test: ## run every test with the race detector
 	go test -race -shuffle=on -count=1 -timeout=10m ./...
 
 check: lint vet fresh test ## what CI demands: format, lint, vet, generated files, tests
+
+conformance: deps ## run the official suite of the tool protocol against /mcp and our client
+	@scripts/deps-npm.sh
+	go test -count=1 -timeout=5m -v ./test/conformance/...
 
 bench: build ## measure chat beside a minimal handler, at most 3 minutes
 	@scripts/deps-npm.sh
