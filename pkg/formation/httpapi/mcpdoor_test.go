@@ -361,7 +361,6 @@ func TestMCP_AuthTable(t *testing.T) {
 		"in a batch": {"[" + toolsList + "," + toolsCall + "]", false}, "a batch": {"[" + toolsList + "]", true},
 		"twice":      {`{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call","method":"tools/call","params":{"name":"chat","arguments":{"message":"hi"}}}`, false},
 		"other case": {`{"jsonrpc":"2.0","id":1,"METHOD":"tools/call","method":"ping","params":{"name":"chat","arguments":{"message":"hi"}}}`, true},
-		"large":      {strings.Replace(toolsList, "{", "{"+strings.Repeat(" ", 70<<10), 1), false},
 	}
 	keys := map[string]struct {
 		header []string
@@ -389,6 +388,31 @@ func TestMCP_AuthTable(t *testing.T) {
 	}
 	if status, text, _ := d.post(t, toolsCall, "X-SVC-Admin-Key", adminKey); status != http.StatusOK || !strings.Contains(text, "chat.completed") {
 		t.Errorf("an administrator: %d %s", status, text)
+	}
+}
+
+// TestMCP_WhoHasNoKeySendsLittle is about a large body of something that is open
+// to all.
+func TestMCP_WhoHasNoKeySendsLittle(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, doorOptions{})
+	transport := &http.Transport{} // a connection that stays is read to the end of the body
+	defer transport.CloseIdleConnections()
+	for key, want := range map[string]int{"": http.StatusUnauthorized, "wrong": http.StatusUnauthorized, clientKey: http.StatusOK} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", d.url+"/mcp", strings.NewReader(strings.Repeat(" ", 70<<10)+toolsList))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"*/*"}, "X-Svc-Client-Key": {key}}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("key %q: %d", key, res.StatusCode)
+		}
 	}
 }
 

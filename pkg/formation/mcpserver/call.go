@@ -33,6 +33,7 @@ type invocation struct {
 // model can read, and no error of the protocol.
 func (s *Server) call(ctx context.Context, t *tool, req *mcpsdk.CallToolRequest) (result *mcpsdk.CallToolResult) {
 	x := exchangeOf(ctx)
+	x.out.keepAlive(s.cfg.Pace)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(x.life, func() { cancel(context.Cause(x.life)) })()

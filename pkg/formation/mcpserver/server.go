@@ -111,6 +111,7 @@ type exchange struct {
 	// life ends when nobody waits any more: the client left, or has taken the
 	// call back.
 	life context.Context //nolint:containedctx // of the HTTP request, which the SDK's contexts do not follow
+	out  *writer
 }
 
 type exchangeKey struct{}
@@ -132,8 +133,9 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, in Request) {
 	session := r.Header.Get(sessionHeader)
 	life, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	calls := false
-	x := &exchange{keyed: in.Keyed, header: r.Header, remote: r.RemoteAddr, host: r.Host, life: life}
+	out := newWriter(w)
+	defer out.close()
+	x := &exchange{keyed: in.Keyed, header: r.Header, remote: r.RemoteAddr, host: r.Host, life: life, out: out}
 	for _, m := range messages {
 		switch {
 		case m.Method == "initialize":
@@ -141,17 +143,11 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, in Request) {
 		case m.Method == "notifications/cancelled":
 			s.flights.takeBack(session, m)
 		case m.Method == "tools/call" && len(messages) == 1:
-			calls = true
 			defer s.flights.add(session, m, cancel)()
 		}
 	}
 	inner := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	inner.Body = body(in.Body)
-	out := newWriter(w)
-	if calls {
-		out.keepAlive(s.cfg.Pace)
-	}
-	defer out.close()
 	s.handler.ServeHTTP(out, inner)
 }
 

@@ -68,7 +68,6 @@ func (s *Server) follow(ctx context.Context, in *invocation, req *mcpsdk.CallToo
 	return func() {
 		close(f.stop)
 		<-f.ended
-		sub.Close()
 	}
 }
 
@@ -85,6 +84,7 @@ type follower struct {
 
 func (f *follower) run(ctx context.Context) {
 	defer close(f.ended)
+	defer f.sub.Close()
 	silence := time.NewTicker(f.pace)
 	defer silence.Stop()
 	for {

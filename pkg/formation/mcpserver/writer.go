@@ -26,10 +26,14 @@ func newWriter(w http.ResponseWriter) *writer {
 	return &writer{ResponseWriter: w, rc: http.NewResponseController(w)}
 }
 
-// keepAlive begins to fill silence. The answer must be a stream of events.
+// keepAlive begins to fill silence. The answer is a stream of events, whose
+// header is complete by now.
 func (w *writer) keepAlive(pace time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.timer != nil || w.closed { // a batch of calls has one way to its client
+		return
+	}
 	w.pace = pace
 	w.timer = time.AfterFunc(pace, w.tick)
 }
