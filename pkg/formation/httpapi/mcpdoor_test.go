@@ -484,7 +484,7 @@ func TestMCP_LargeBodiesHaveTheLimitOfTheRoutes(t *testing.T) {
 	large := func(size int) string {
 		return strings.Replace(toolsCall, `"hi"`, `"hi","files":[{"filename":"a.txt","content":"`+strings.Repeat("QUFB", size/4)+`"}]`, 1)
 	}
-	status, text, _ := d.post(t, large(8<<20), "X-SVC-Client-Key", clientKey)
+	status, text, _ := d.post(t, large(5<<20), "X-SVC-Client-Key", clientKey)
 	if status != http.StatusOK || !strings.Contains(text, "files are not taken here") {
 		t.Errorf("within the limit: %d %.300s", status, text)
 	}

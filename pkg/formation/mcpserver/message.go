@@ -86,9 +86,6 @@ func read(body []byte) ([]*jsonrpc.Request, error) {
 	}
 	var out []*jsonrpc.Request
 	for _, p := range parts {
-		if len(p) == 0 || !json.Valid(p) {
-			return nil, errors.New("the body is no JSON")
-		}
 		m, err := jsonrpc.DecodeMessage(p)
 		if err != nil {
 			return nil, errors.New("the body is no message of JSON-RPC 2.0")
