@@ -3,9 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,102 +17,59 @@ const maxTyped = 1 << 20
 
 // chat is one conversation.
 type chat struct {
-	a             *app
-	f             *client.Formation
-	req           client.ChatRequest
-	whole, async  bool
-	origin        string // where the key is from, in words
-	key, userName string
-	draft         bool
+	door
+	req                   client.ChatRequest
+	whole, async, verbose bool
+	files                 []string // paths of what goes with the first message
+	pending               *client.Widget
+	one                   bool // one message, then the command ends
 }
 
+const chatHelp = `Talk to a formation, one message or line by line.
+
+The answer goes to stdout, what the formation does meanwhile to stderr: for a
+person at a terminal, or with --verbose. Below the answer are its widgets: choices
+as a numbered list, links, resources of tool servers. Line by line, the number or
+the name of a choice takes it.`
+
 func (a *app) chatCommand() *cobra.Command {
-	c := &chat{a: a}
+	c := &chat{door: door{a: a, wish: wantClient, user: a.userName}}
 	cmd := &cobra.Command{
 		Use:   "chat ID [MESSAGE]",
 		Short: "Talk to a formation, one message or line by line",
-		Args:  cobra.RangeArgs(1, 2),
+		Long:  chatHelp,
+		Example: `  supervisor chat hello "What is 12 times 12?"
+  supervisor chat hello --agent writer --session s1 --file report.pdf "Sum this up"
+  supervisor chat hello --verbose --no-stream "What can you do?" > answer.txt`,
+		Args: cobra.RangeArgs(1, 2),
 
-		ValidArgsFunction: a.completeIDs,
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			t, err := c.open(cmd.Context(), args[0])
-			if err != nil {
+		ValidArgsFunction: a.completeID,
+		RunE: does(func(cmd *cobra.Command, args []string) (err error) {
+			if c.req.Files, err = readFiles(c.files); err != nil {
 				return err
 			}
-			defer c.f.Close()
-			if len(args) == 2 {
-				err = c.say(cmd.Context(), args[1])
-			} else {
-				err = c.lines(cmd.Context(), t)
-			}
-			return c.advise(t, err)
+			return c.within(cmd.Context(), args[0], func(*client.Formation) error {
+				if c.one = len(args) == 2; c.one {
+					return c.say(cmd.Context(), args[1])
+				}
+				return c.lines(cmd.Context())
+			})
 		}),
 	}
+	c.flags(cmd, "user id to talk as")
 	flags := cmd.Flags()
-	flags.StringVar(&c.key, "key", "", "key of the formation (default: from the profile or the local home)")
-	flags.StringVar(&c.userName, "user", a.userName, "user id to talk as")
 	flags.StringVar(&c.req.AgentID, "agent", "", "agent to talk to (default: the formation chooses)")
 	flags.StringVar(&c.req.SessionID, "session", "", "session to continue")
-	flags.BoolVar(&c.draft, "draft", false, "talk to the draft that runs instead of what is deployed")
+	flags.StringArrayVar(&c.files, "file", nil, "file that goes with the first message, may be repeated")
 	flags.BoolVar(&c.async, "async", false, "hand the message over, then wait for the result")
 	flags.BoolVar(&c.whole, "no-stream", false, "print the answer when it is whole")
+	flags.BoolVarP(&c.verbose, "verbose", "v", false, "show on stderr all that the formation does, also without a terminal")
 	return cmd
-}
-
-// open finds the supervisor and the key.
-func (c *chat) open(ctx context.Context, id string) (*target, error) {
-	t, s, err := c.a.connect()
-	if err != nil {
-		return nil, err
-	}
-	s.Close()
-	if err := c.findKey(ctx, t, id); err != nil {
-		return nil, err
-	}
-	cfg := client.FormationConfig{ClientKey: client.Secret(c.key), UserID: c.userName}
-	if strings.HasPrefix(c.key, "fma_") {
-		cfg.ClientKey, cfg.AdminKey = "", client.Secret(c.key)
-	}
-	cfg.Draft = c.draft
-	c.f, err = t.formation(id, cfg)
-	return t, err
-}
-
-// findKey takes --key, else a saved key, else the generated one of a local home.
-func (c *chat) findKey(ctx context.Context, t *target, id string) error {
-	if c.key != "" {
-		c.origin = "--key"
-		return nil
-	}
-	if key, ok := t.keys[id]; ok {
-		c.key, c.origin = string(key), t.origin
-		return nil
-	}
-	if t.home != nil && c.draft {
-		keys, err := t.draftKeys(ctx, id, c.userName)
-		if err != nil {
-			return err
-		}
-		c.key, c.origin = keys.Client, "the draft in "+t.home.dir
-		return nil
-	}
-	if t.home == nil {
-		return usagef("no key for %s: give --key, or save one as keys.%s of the %s", id, id, t.origin)
-	}
-	keys, err := t.home.keys(id)
-	if err != nil {
-		return err
-	}
-	if keys.Client == "" {
-		return usagef("the manifest of %s sets its client key: give it as --key", id)
-	}
-	c.key, c.origin = keys.Client, t.home.formationDir(id)
-	return nil
 }
 
 // lines answers each line of the input until it ends. A person sees an error
 // and goes on; a script ends with it.
-func (c *chat) lines(ctx context.Context, t *target) error {
+func (c *chat) lines(ctx context.Context) error {
 	typed := make(chan string)
 	ended := make(chan error, 1)
 	reading, stop := context.WithCancel(ctx)
@@ -134,7 +90,7 @@ func (c *chat) lines(ctx context.Context, t *target) error {
 				return err
 			}
 			if err != nil {
-				c.a.say("%v", c.advise(t, err))
+				c.a.say("%v", c.advise(err))
 			}
 		}
 	}
@@ -162,30 +118,50 @@ func (c *chat) read(ctx context.Context, typed chan<- string, ended chan<- error
 	ended <- nil
 }
 
-// say sends one message and prints the answer. Later messages are of the same
-// session.
-func (c *chat) say(ctx context.Context, message string) error {
-	c.req.Message = message
+// say sends one message, or the choice that it is, and prints the answer. Later
+// messages are of the same session, and without the files.
+func (c *chat) say(ctx context.Context, message string) (err error) {
+	c.req.Message, c.req.UIResponse = message, nil
+	if i, ok := choice(c.pending, message); ok {
+		c.req.Message, c.req.UIResponse = "", &client.UIResponse{ID: c.pending.ID, Index: &i}
+	}
 	switch {
 	case c.async:
-		return c.later(ctx)
+		err = c.later(ctx)
 	case c.whole || c.a.json():
-		reply, err := c.f.Chat(ctx, c.req)
-		if err != nil {
-			return err
-		}
-		c.req.SessionID = reply.SessionID
-		if c.a.json() {
-			return c.a.printJSON(reply)
-		}
-		return c.a.result("%s", reply.Response)
+		err = c.atOnce(ctx)
+	default:
+		err = c.stream(ctx)
 	}
-	return c.stream(ctx)
+	if err == nil {
+		c.req.Files = nil
+	}
+	return err
+}
+
+// atOnce waits for the whole answer.
+func (c *chat) atOnce(ctx context.Context) error {
+	reply, err := c.f.Chat(ctx, c.req)
+	if err != nil {
+		return err
+	}
+	c.req.SessionID = reply.SessionID
+	c.asked(reply.Message.UI, reply.Asks())
+	if c.a.json() {
+		return c.a.printJSON(reply)
+	}
+	if err := c.a.result("%s", reply.Response); err != nil {
+		return err
+	}
+	return c.after(reply.Response, reply.Message.UI, reply.RequestID)
 }
 
 // later hands the message over and waits for the result. An interrupt leaves
 // the formation at work.
 func (c *chat) later(ctx context.Context) error {
+	if c.req.SessionID == "" { // the promise does not name the one that it makes
+		c.req.SessionID = "sess_" + rand.Text()[:21]
+	}
 	accepted, err := c.f.ChatAsync(ctx, c.req)
 	if err != nil {
 		return err
@@ -195,12 +171,20 @@ func (c *chat) later(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	asks := r.Status == "awaiting_clarification"
+	c.asked(r.UI, asks)
+	text := r.Response
+	if asks {
+		text = r.Question
+	}
 	if c.a.json() {
 		err = c.a.printJSON(r)
-	} else if r.Response != "" {
-		err = c.a.result("%s", r.Response)
+	} else if text != "" || len(r.UI) > 0 {
+		if err = c.a.result("%s", text); err == nil {
+			err = c.after(text, r.UI, r.RequestID)
+		}
 	}
-	if r.Status != "completed" && err == nil {
+	if r.Status != "completed" && !asks && err == nil {
 		err = fmt.Errorf("request %s is %s: %s", r.RequestID, r.Status, orDash(r.Failure))
 	}
 	return err
@@ -209,15 +193,19 @@ func (c *chat) later(ctx context.Context) error {
 // stream prints the answer as it comes.
 func (c *chat) stream(ctx context.Context) error {
 	shown := false
+	p := &stages{a: c.a, on: c.a.errTTY || c.verbose, all: c.verbose}
 	last, err := c.f.ChatStream(ctx, c.req, func(tok client.Token) error {
 		if tok.SessionID != "" {
 			c.req.SessionID = tok.SessionID
 		}
 		if tok.Type != "content" || tok.Content == "" {
+			p.show(tok)
 			return nil
 		}
 		shown = true
-		_, err := fmt.Fprint(c.a.out, printable(tok.Content))
+		text := printable(tok.Content)
+		p.wrote(text)
+		_, err := fmt.Fprint(c.a.out, text)
 		return err
 	})
 	if shown {
@@ -230,20 +218,11 @@ func (c *chat) stream(ctx context.Context) error {
 		c.a.say("the stream was interrupted; this is the whole answer:")
 		shown = false
 	}
-	if shown {
-		return nil
+	if !shown {
+		if err := c.a.result("%s", last.Content); err != nil {
+			return err
+		}
 	}
-	return c.a.result("%s", last.Content)
-}
-
-// advise adds to an error what the person can do.
-func (c *chat) advise(t *target, err error) error {
-	e, ok := errors.AsType[*client.Error](err)
-	if ok && e.Status == http.StatusUnauthorized {
-		return &hint{err, "the key is from " + c.origin}
-	}
-	if ok && c.draft && (e.Status == http.StatusNotFound || e.Status == http.StatusServiceUnavailable) {
-		return &hint{err, "`supervisor dev` or `up` runs a directory, `supervisor draft run` a draft"}
-	}
-	return t.advise(err)
+	c.asked(last.UI, last.RequiresUserResponse)
+	return c.after(last.Content, last.UI, last.RequestID)
 }

@@ -21,6 +21,10 @@ type ChatRequest struct {
 	// RequestID is the caller's own id of the request; "" lets the formation
 	// make one.
 	RequestID string `json:"request_id,omitempty"`
+	// Files go with the message.
+	Files []File `json:"files,omitempty"`
+	// UIResponse answers the options widget of a question; Message may be "".
+	UIResponse *UIResponse `json:"ui_response,omitempty"`
 
 	// IdempotencyKey makes a repeated request give the first one's answer; ""
 	// makes a new key.
@@ -44,6 +48,25 @@ type Usage struct {
 	TotalTokens      int `json:"total_tokens"`
 }
 
+// ChatMessage is the answer as a message of its conversation.
+type ChatMessage struct {
+	Role    string   `json:"role"`
+	Content string   `json:"content"`
+	UI      []Widget `json:"ui,omitempty"`
+	// Metadata says what a program may want to know of the answer.
+	Metadata *ChatMetadata `json:"metadata,omitempty"`
+}
+
+// ChatMetadata belongs to an answer.
+type ChatMetadata struct {
+	SessionID string   `json:"session_id"`
+	Agents    []string `json:"agents,omitempty"` // that took part, the answering one first
+	// RequiresUserResponse says that the answer is a question.
+	RequiresUserResponse bool `json:"requires_user_response,omitempty"`
+	// RequestID is of the earlier request whose question was answered.
+	RequestID string `json:"request_id,omitempty"`
+}
+
 // ChatReply is the answer to a message.
 type ChatReply struct {
 	RequestID string `json:"request_id"`
@@ -54,6 +77,14 @@ type ChatReply struct {
 	Agent     string `json:"agent"`
 	Model     string `json:"model"`
 	Usage     Usage  `json:"usage"`
+	// Message is the answer with its widgets.
+	Message ChatMessage `json:"message"`
+}
+
+// Asks says whether the answer is a question that the session's next message
+// answers.
+func (r *ChatReply) Asks() bool {
+	return r.Message.Metadata != nil && r.Message.Metadata.RequiresUserResponse
 }
 
 // Chat sends a message and waits for the whole answer.
@@ -115,6 +146,12 @@ type Token struct {
 	// the content of this one is.
 	StreamDiscontinuity bool `json:"stream_discontinuity,omitempty"`
 	Escalated           bool `json:"escalated,omitempty"`
+	// RequiresUserResponse says that Content is a question that the session's
+	// next message answers.
+	RequiresUserResponse bool `json:"requires_user_response,omitempty"`
+	// UI are the widgets of the answer; they come after the frame itself, and
+	// are there when ChatStream returns.
+	UI []Widget `json:"-"`
 }
 
 // ChatStream sends a message and hands each frame of the answer to sink. It
@@ -138,6 +175,9 @@ func (f *Formation) ChatStream(ctx context.Context, req ChatRequest, sink func(T
 	if err == nil && t.completed == nil {
 		err = badReply(http.StatusOK, "a stream without a completed frame")
 	}
+	if t.completed != nil {
+		t.completed.UI = t.ui
+	}
 	return t.completed, err
 }
 
@@ -145,6 +185,7 @@ func (f *Formation) ChatStream(ctx context.Context, req ChatRequest, sink func(T
 type turn struct {
 	sink      func(Token) error
 	completed *Token
+	ui        []Widget
 }
 
 // event takes one event and says whether it was the last.
@@ -154,10 +195,18 @@ func (t *turn) event(ev Event) (bool, error) {
 		return true, nil
 	case "error":
 		return true, chatError(ev.Data)
+	case "ui":
+		var frame struct {
+			UI []Widget `json:"ui"`
+		}
+		if err := json.Unmarshal(ev.Data, &frame); err != nil {
+			return true, badReply(http.StatusOK, "widgets that are no JSON object")
+		}
+		t.ui = frame.UI
 	case "", "message":
 		return t.frame(ev)
 	}
-	return false, nil // ui and what later versions add
+	return false, nil // also what later versions add
 }
 
 func (t *turn) frame(ev Event) (bool, error) {
@@ -179,7 +228,7 @@ func (t *turn) frame(ev Event) (bool, error) {
 }
 
 // chatError makes an Error of the error event of a chat stream, whose type is
-// the error class of reference runtime.md 1.3.
+// the error class or code of reference runtime.md 1.3.
 func chatError(data []byte) *Error {
 	var wire struct {
 		Error string `json:"error"`
@@ -190,14 +239,18 @@ func chatError(data []byte) *Error {
 	}
 	e := &Error{Status: http.StatusInternalServerError, Name: wire.Type, Message: wire.Error}
 	switch wire.Type {
-	case "error.validation":
+	case "error.validation", "INVALID_REQUEST":
 		e.Status = http.StatusBadRequest
-	case "error.authentication":
+	case "error.authentication", "UNAUTHORIZED":
 		e.Status = http.StatusUnauthorized
-	case "error.authorization":
+	case "error.authorization", "FORBIDDEN":
 		e.Status = http.StatusForbidden
-	case "error.not_found":
+	case "error.not_found", "RESOURCE_NOT_FOUND", "AGENT_NOT_FOUND":
 		e.Status = http.StatusNotFound
+	case "RATE_LIMITED", "BUDGET_EXCEEDED":
+		e.Status = http.StatusTooManyRequests
+	case "SERVICE_UNAVAILABLE", "SYSTEM_OVERLOAD":
+		e.Status = http.StatusServiceUnavailable
 	}
 	return e
 }

@@ -39,6 +39,7 @@ func TestChat_ReturnsTheWholeAnswer(t *testing.T) {
 	want := &client.ChatReply{
 		RequestID: "req_1", SessionID: "sess_1", UserID: "ada", Response: "4", Status: "success", Agent: "math",
 		Model: "demo/m", Usage: client.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 3},
+		Message: client.ChatMessage{Role: "assistant"},
 	}
 	if diff := cmp.Diff(want, reply); diff != "" {
 		t.Error(diff)

@@ -1,7 +1,7 @@
 // Package client calls both HTTP APIs: Server is the management API of a
 // supervisor (signed requests, deploys with progress, logs), Formation is the
 // API of one formation (chat as JSON, as a stream and asynchronous, sessions,
-// agents), reached on its own port or through a supervisor's /api/<id>.
+// agents, tools, traces, live events), reached on its own port or through a supervisor's /api/<id>.
 //
 // It promises that every refusal is an *Error with the name and status of the
 // reply, that a logical call keeps one idempotency key over its retries, that
@@ -110,6 +110,7 @@ type FormationConfig struct {
 type Formation struct {
 	caller *caller
 	idle   time.Duration
+	user   string
 }
 
 // NewFormation checks cfg and returns a client; nothing is sent yet.
@@ -130,7 +131,7 @@ func NewFormation(cfg FormationConfig) (*Formation, error) {
 		cfg.IdleTimeout = time.Minute
 	}
 	cfg.HeaderPrefix = prefixOr(cfg.HeaderPrefix)
-	return &Formation{idle: cfg.IdleTimeout, caller: &caller{
+	return &Formation{idle: cfg.IdleTimeout, user: cfg.UserID, caller: &caller{
 		base: base, http: httpOr(cfg.HTTP, cfg.TLS), prefix: cfg.HeaderPrefix, retries: cfg.Retries,
 		authorize: cfg.identify,
 	}}, nil

@@ -32,6 +32,10 @@ type Request struct {
 	// Failure and FailureCode say why it failed.
 	Failure     string `json:"error,omitempty"`
 	FailureCode string `json:"error_code,omitempty"`
+	// UI are the widgets of the answer, Question what a request asks that is
+	// awaiting_clarification.
+	UI       []Widget `json:"ui,omitempty"`
+	Question string   `json:"clarification_question,omitempty"`
 }
 
 // Ended says whether the request's state will not change any more.
@@ -46,6 +50,29 @@ func (f *Formation) Request(ctx context.Context, id string) (*Request, error) {
 		return nil, err
 	}
 	return &out, nil
+}
+
+// RequestSummary is a request in the list of requests.
+type RequestSummary struct {
+	RequestID   string     `json:"request_id"`
+	UserID      string     `json:"user_id"`
+	Status      string     `json:"status"`   // as in Request
+	Progress    *int       `json:"progress"` // 0 to 100, nil when it is unknown
+	CreatedAt   time.Time  `json:"created_at"`
+	CompletedAt *time.Time `json:"completed_at"` // nil until it has ended
+	Failure     string     `json:"error,omitempty"`
+}
+
+// Requests returns the newest requests of UserID, newest first; with the admin
+// key and no UserID those of all users.
+func (f *Formation) Requests(ctx context.Context) ([]RequestSummary, error) {
+	var out struct {
+		Requests []RequestSummary `json:"requests"`
+	}
+	if err := f.caller.json(ctx, newCall(http.MethodGet, "v1", "requests"), &out); err != nil {
+		return nil, err
+	}
+	return out.Requests, nil
 }
 
 // CancelRequest asks the formation to end a turn.
