@@ -104,6 +104,34 @@ type child struct {
 // launch starts a child that has loaded.
 func (w *world) launch(id string) *child {
 	w.t.Helper()
+	c := w.start(id)
+	c.step("load")
+	return c
+}
+
+// launchBeside is launch while another child hangs. That may have been stopped
+// in the middle of a commit, with the store locked; a supervisor would have
+// killed it. Here it goes on for a moment and is stopped again.
+func (w *world) launchBeside(id string, hung *child) *child {
+	w.t.Helper()
+	for {
+		c := w.start(id)
+		said := c.say("load")
+		if said == "ended: <nil>" {
+			return c
+		}
+		if !strings.Contains(said, "database is locked") {
+			w.t.Fatalf("load: %s", said)
+		}
+		hung.signal(syscall.SIGCONT)
+		w.must(w.client(false), ask{method: http.MethodGet, path: "/v1/health"})
+		hung.signal(syscall.SIGSTOP)
+	}
+}
+
+// start starts a child.
+func (w *world) start(id string) *child {
+	w.t.Helper()
 	exe, err := os.Executable()
 	w.check(err)
 	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), exe)
@@ -124,12 +152,19 @@ func (w *world) launch(id string) *child {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	c.step("load")
 	return c
 }
 
 // step makes the child do one thing.
 func (c *child) step(line string) {
+	c.t.Helper()
+	if said := c.say(line); said != "ended: <nil>" {
+		c.t.Fatalf("%s: %s", line, said)
+	}
+}
+
+// say has the child do one thing, and returns how it ended.
+func (c *child) say(line string) string {
 	c.t.Helper()
 	if _, err := fmt.Fprintln(c.in, line); err != nil {
 		c.t.Fatal(err)
@@ -137,9 +172,7 @@ func (c *child) step(line string) {
 	if !c.out.Scan() {
 		c.t.Fatalf("the child died in %q", line)
 	}
-	if c.out.Text() != "ended: <nil>" {
-		c.t.Fatalf("%s: %s", line, c.out.Text())
-	}
+	return c.out.Text()
 }
 
 func (c *child) signal(s syscall.Signal) {
@@ -180,7 +213,7 @@ func TestFence_AProcessThatHungEndsByItselfWhenItWakes(t *testing.T) {
 	w.check(w.fake.WaitActive(t.Context(), 1))
 	hung.signal(syscall.SIGSTOP)
 
-	next := w.launch("next")
+	next := w.launchBeside("next", hung)
 	next.step("fence hung")
 	next.step("serve")
 	get := ask{method: http.MethodGet, path: "/v1/requests/req_held"}

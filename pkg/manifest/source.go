@@ -160,7 +160,7 @@ func (s *source) syntaxFault(err error) *Fault {
 	if !errors.As(err, &at) {
 		return s.fault(place{1, 1}, RuleYAMLSyntax, "the file is not well-formed YAML")
 	}
-	p := placeOf(at.GetToken())
+	p := s.within(placeOf(at.GetToken()))
 	if p.line > 0 && p.line <= len(s.lines) {
 		line := s.lines[p.line-1]
 		indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
@@ -178,6 +178,23 @@ func (s *source) syntaxFault(err error) *Fault {
 		}
 	}
 	return s.fault(p, RuleYAMLSyntax, "not well-formed YAML: "+at.GetMessage()+hint)
+}
+
+// within puts a place that lies behind the end of its line where it is: the
+// parser counts columns on behind a quoted text of several lines. One column
+// past the end is the place of a value that is absent.
+func (s *source) within(p place) place {
+	for p.line > 0 && p.line < len(s.lines) {
+		n := utf8.RuneCountInString(s.lines[p.line-1])
+		if p.col <= n+2 {
+			return p
+		}
+		p.line, p.col = p.line+1, p.col-n-1
+	}
+	if p.line > 0 && p.line <= len(s.lines) {
+		p.col = min(p.col, utf8.RuneCountInString(s.lines[p.line-1])+1)
+	}
+	return p
 }
 
 func syntaxHint(message string) string {

@@ -259,7 +259,8 @@ func Sweep(dead func(launch string) bool) int {
 	return killed
 }
 
-// killMarked kills a process if it is still the one that was looked at.
+// killMarked kills a process if it is still the one that was looked at, and
+// waits for its end.
 func killMarked(pid int, dir string, dead func(string) bool) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -269,8 +270,19 @@ func killMarked(pid int, dir string, dead func(string) bool) bool {
 	if !marked(dir, dead) {
 		return false // the number is another's by now
 	}
-	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	if unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+		return false
+	}
+	// Who asked wants it gone, and a killed process takes a moment.
+	for {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, dyingMillis); !errors.Is(err, unix.EINTR) {
+			return true
+		}
+	}
 }
+
+// dyingMillis is how long the end of a killed process is awaited.
+const dyingMillis = 1000
 
 // marked reads whose tool server a process is. Processes of others can't be read.
 func marked(dir string, dead func(string) bool) bool {
