@@ -175,11 +175,13 @@ func TestDemo_CallsTheToolThatIsNamed(t *testing.T) {
 		{Name: "get_weather", Schema: json.RawMessage(`{"properties":{"city":{"type":"string"},"days":{"type":"integer"},"unit":{"enum":["celsius","fahrenheit"]}},"required":["city","days","unit"]}`)},
 		{Name: "echo", Schema: json.RawMessage(`{"properties":{"text":{"type":"string"}}}`)},
 		{Name: "ping"},
+		{Name: "desk__count_words", Schema: json.RawMessage(`{"properties":{"text":{"type":"string"}},"required":["text"]}`)},
 	}
 	for _, c := range []struct{ message, name, args string }{
 		{`get weather for "Köln", 3 days in Fahrenheit`, "get_weather", `{"city":"Köln","days":3,"unit":"fahrenheit"}`},
 		{"echo: hello there!", "echo", `{"text":"hello there"}`},
 		{"please ping", "ping", `{}`},
+		{"Count the words of: one two", "desk__count_words", `{"text":"one two"}`},
 	} {
 		req := demoAsk(c.message)
 		req.Tools = tools

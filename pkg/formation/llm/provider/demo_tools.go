@@ -13,7 +13,7 @@ import (
 // callTools calls the first tool that the message names.
 func (d *demo) callTools(tools []chat.ToolSpec, message string) []chat.ToolCall {
 	for _, t := range tools {
-		if !names(message, t.Name) {
+		if !names(message, ownName(t.Name)) {
 			continue
 		}
 		return []chat.ToolCall{{
@@ -24,6 +24,14 @@ func (d *demo) callTools(tools []chat.ToolSpec, message string) []chat.ToolCall 
 		}}
 	}
 	return nil
+}
+
+// ownName is what a tool is called at its server: people do not say the rest.
+func ownName(tool string) string {
+	if _, own, ok := strings.Cut(tool, "__"); ok && own != "" {
+		return own
+	}
+	return tool
 }
 
 // names tells whether message holds the tool's name, or all words of it.
@@ -67,7 +75,7 @@ func (d *demo) arguments(t chat.ToolSpec, message string) json.RawMessage {
 		}
 	}
 	numbers := d.numbers.FindAllString(message, -1)
-	texts := d.texts(message, t.Name)
+	texts := d.texts(message, ownName(t.Name))
 	args := make(map[string]any, len(fields))
 	for _, name := range fields {
 		p := s.Properties[name]
@@ -91,7 +99,7 @@ func (d *demo) arguments(t chat.ToolSpec, message string) json.RawMessage {
 }
 
 // texts are the quoted parts of the message, else what follows the tool's
-// name, else the whole message.
+// name, or a colon, else the whole message.
 func (d *demo) texts(message, tool string) []string {
 	var out []string
 	for _, m := range d.quoted.FindAllStringSubmatch(message, 8) {
@@ -104,6 +112,9 @@ func (d *demo) texts(message, tool string) []string {
 		if rest := strings.Trim(message[i+len(tool):], " \t\n:,.?!"); rest != "" {
 			return []string{rest}
 		}
+	}
+	if _, rest, ok := strings.Cut(message, ": "); ok && strings.TrimSpace(rest) != "" {
+		return []string{strings.TrimSpace(rest)}
 	}
 	return []string{message}
 }
