@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +24,7 @@ type chat struct {
 	req                   client.ChatRequest
 	whole, async, verbose bool
 	files                 []string // paths of what goes with the first message
+	id                    string   // of the formation
 	pending               *client.Widget
 	one                   bool // one message, then the command ends
 }
@@ -49,7 +53,8 @@ func (a *app) chatCommand() *cobra.Command {
 				return err
 			}
 			return c.within(cmd.Context(), args[0], func(*client.Formation) error {
-				if c.one = len(args) == 2; c.one {
+				c.id, c.one = args[0], len(args) == 2
+				if c.one {
 					return c.say(cmd.Context(), args[1])
 				}
 				return c.lines(cmd.Context())
@@ -143,7 +148,7 @@ func (c *chat) say(ctx context.Context, message string) (err error) {
 func (c *chat) atOnce(ctx context.Context) error {
 	reply, err := c.f.Chat(ctx, c.req)
 	if err != nil {
-		return err
+		return c.failed(ctx, err, "")
 	}
 	c.req.SessionID = reply.SessionID
 	c.asked(reply.Message.UI, reply.Asks())
@@ -154,6 +159,18 @@ func (c *chat) atOnce(ctx context.Context) error {
 		return err
 	}
 	return c.after(reply.Response, reply.Message.UI, reply.RequestID)
+}
+
+// failed adds to the failure of a turn where to see how it came.
+func (c *chat) failed(ctx context.Context, err error, request string) error {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || ctx.Err() != nil || e.Status != http.StatusInternalServerError {
+		return err
+	}
+	if request = cmp.Or(e.RequestID, request); request == "" || c.draft {
+		return err
+	}
+	return &hint{err, "`supervisor trace " + c.id + " " + request + "` shows what was done"}
 }
 
 // later hands the message over and waits for the result. An interrupt leaves
@@ -194,7 +211,9 @@ func (c *chat) later(ctx context.Context) error {
 func (c *chat) stream(ctx context.Context) error {
 	shown := false
 	p := &stages{a: c.a, on: c.a.errTTY || c.verbose, all: c.verbose}
+	request := ""
 	last, err := c.f.ChatStream(ctx, c.req, func(tok client.Token) error {
+		request = tok.RequestID
 		if tok.SessionID != "" {
 			c.req.SessionID = tok.SessionID
 		}
@@ -212,7 +231,7 @@ func (c *chat) stream(ctx context.Context) error {
 		fmt.Fprintln(c.a.out)
 	}
 	if err != nil {
-		return err
+		return c.failed(ctx, err, request)
 	}
 	if last.StreamDiscontinuity && shown {
 		c.a.say("the stream was interrupted; this is the whole answer:")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -114,6 +115,8 @@ func (d *door) advise(err error) error {
 		return &hint{err, "the client key from " + d.origin + " is not enough, give the admin key as --key"}
 	case ok && e.Status == http.StatusUnauthorized:
 		return &hint{err, "the key is from " + d.origin}
+	case ok && len(fieldFaults(e)) > 0:
+		return &replaced{err, e.Name + ": " + strings.Join(fieldFaults(e), "; ")}
 	case ok && e.Status == http.StatusBadRequest && d.wish == wantAdmin && d.user == "" && strings.Contains(e.Message, "user id"):
 		return &hint{err, "name the user with --user"}
 	case ok && d.draft && (e.Status == http.StatusNotFound && e.Name != "REQUEST_NOT_FOUND" || e.Status == http.StatusServiceUnavailable):
@@ -124,9 +127,28 @@ func (d *door) advise(err error) error {
 
 // within runs the work of a command in an open formation.
 func (d *door) within(ctx context.Context, id string, work func(*client.Formation) error) error {
-	if err := d.open(ctx, id); err != nil {
+	switch err := d.open(ctx, id); {
+	case err != nil && d.t != nil:
+		return d.t.advise(err)
+	case err != nil:
 		return err
 	}
 	defer d.f.Close()
 	return d.advise(work(d.f))
+}
+
+// fieldFaults are the faults that a formation found in a body; its message only
+// counts them.
+func fieldFaults(e *client.Error) []string {
+	var data struct {
+		Faults []struct{ Field, Msg string } `json:"validation_errors"`
+	}
+	if json.Unmarshal(e.Data, &data) != nil {
+		return nil
+	}
+	var list []string
+	for _, f := range data.Faults {
+		list = append(list, strings.TrimPrefix(f.Field+": "+f.Msg, ": "))
+	}
+	return list
 }

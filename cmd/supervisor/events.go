@@ -114,7 +114,7 @@ func (w *eventWatcher) print(e *client.LiveEvent) error {
 	if e.Level != "" {
 		line += " " + w.a.paint(levelColour(e.Level), fmt.Sprintf("%-8s", strings.Map(noBreak, printable(e.Level))))
 	}
-	text := fmt.Sprintf(" %-16s %s", e.Type, e.Message)
+	text := fmt.Sprintf(" %-18s %s", e.Type, e.Message)
 	if detail := eventDetail(e); detail != "" {
 		text += "  " + detail
 	}

@@ -64,7 +64,7 @@ func TestEvents_AreFollowedOverABreak(t *testing.T) {
 	}})
 	out, errs := follows(t, f, "ended", "events", "hello", "--key", "fma_1")
 	lines := strings.Split(out, "\n")
-	if len(lines) != 3 || !strings.HasSuffix(lines[0], " chat.started     The turn has begun  s9 req_1") || !strings.HasSuffix(lines[1], " chat.completed   The turn ended  s9 req_1") {
+	if len(lines) != 3 || !strings.HasSuffix(lines[0], " chat.started       The turn has begun  s9 req_1") || !strings.HasSuffix(lines[1], " chat.completed     The turn ended  s9 req_1") {
 		t.Errorf("printed %q", out)
 	}
 	if want := "hello does not answer: its events are followed again when it does\nthe events of hello go on\ninterrupted\n"; errs != want {
@@ -102,7 +102,7 @@ func TestEvents_OfTheLogTellLevelAndData(t *testing.T) {
 	f := newFake(t)
 	f.on("GET /api/hello/v1/logs?level=DEBUG", stays(logFrames))
 	out, errs := follows(t, f, "lost", "events", "hello", "--key", "fma_1", "--level", "DEBUG")
-	if !strings.HasSuffix(out, ` WARNING  agent.x          careful  {"stage":"thinking"} poet 0 req_1`+"\n") {
+	if !strings.HasSuffix(out, ` WARNING  agent.x            careful  {"stage":"thinking"} poet 0 req_1`+"\n") {
 		t.Errorf("printed %q", out)
 	}
 	if !strings.HasPrefix(errs, "3 events were lost: they were read too slowly\n") {

@@ -27,7 +27,8 @@ in it; skills, procedures, triggers and transformers are found by their place.
 Nothing is overwritten, and nothing is left behind when it fails.`,
 		Example: `  supervisor new formation hello && supervisor deploy hello
   supervisor new formation desk --template anthropic
-  cd hello && supervisor new agent writer --description "Writes and edits texts"`,
+  cd hello && supervisor new agent writer --description "Writes and edits texts"
+  supervisor new mcp memory -- npx -y @modelcontextprotocol/server-memory`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -48,7 +49,7 @@ func newHelp(kind string) (short, long string) {
 			"The description decides which messages the agent gets."
 	case manifest.FileMCP:
 		return "Write a tool server and list it in the manifest",
-			"Without --url it is a program of your own in Python, with one tool to go on from."
+			"Without --url it is a program that the formation starts: the one after --, or one of\nyour own in Python, with one tool to go on from."
 	case manifest.FileSkill:
 		return "Write a skill: instructions that an agent takes up when it needs them",
 			"It is a directory with SKILL.md and a script. Every agent sees it, or --agent alone."
@@ -87,7 +88,7 @@ func (a *app) newKindCommand(kind string) *cobra.Command {
 		Long:  strings.TrimSpace(short + ".\n\n" + long + templatesHelp(kind)),
 		Args:  cobra.ExactArgs(1),
 		RunE: does(func(_ *cobra.Command, args []string) error {
-			r.Name = args[0]
+			r.Name, r.Command = args[0], args[1:]
 			if err := manifest.CheckName(kind, r.Name); err != nil {
 				return usagef("%v", err)
 			}
@@ -127,11 +128,21 @@ func (a *app) newKindCommand(kind string) *cobra.Command {
 	case manifest.FileSkill:
 		flags.StringVar(&r.Agent, "agent", "", "id of the agent that alone sees it")
 	case manifest.FileMCP:
+		cmd.Use += " [-- PROGRAM [ARG...]]"
+		cmd.Args = oneThenCommand
 		flags.StringVar(&r.URL, "url", "", "address of a server that others run")
 	case manifest.FileTransformer:
 		flags.StringVar(&r.URL, "url", "", "address of the receiver")
 	}
 	return cmd
+}
+
+// oneThenCommand takes a name and, after --, a command line.
+func oneThenCommand(cmd *cobra.Command, args []string) error {
+	if n := cmd.ArgsLenAtDash(); n >= 0 && len(args) > n {
+		args = args[:n]
+	}
+	return cobra.ExactArgs(1)(cmd, args)
 }
 
 // scaffold makes it in the right place.
@@ -236,7 +247,11 @@ func nextSteps(r scaffold.Request, made *scaffold.Made) []string {
 		steps[0] = "edit " + at(made.Files[len(made.Files)-1]) // the program, when there is one
 		steps = append(steps, "give it to an agent, in its file: mcp_servers: ["+r.Name+"]")
 	}
-	return append(steps, "supervisor validate "+dir, "raise the version in the manifest, then: supervisor deploy "+dir)
+	steps = append(steps, "supervisor validate "+dir, "raise the version in the manifest, then: supervisor deploy "+dir)
+	if r.Kind == manifest.FileMCP {
+		steps = append(steps, "see how it is, and its tools: supervisor tools FORMATION --server "+r.Name)
+	}
+	return steps
 }
 
 // shellWord writes a path so that a shell takes it as one word.

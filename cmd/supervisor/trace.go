@@ -152,11 +152,14 @@ func (a *app) printAttributes(rows []treeRow) error {
 
 // plainJSON shows a text without its quotes, everything else as it is.
 func plainJSON(raw json.RawMessage) string {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text
+	var text *string
+	switch err := json.Unmarshal(raw, &text); {
+	case err != nil:
+		return string(raw)
+	case text == nil:
+		return "-"
 	}
-	return string(raw)
+	return *text
 }
 
 func millis(ms float64) string { return tookText(time.Duration(ms * float64(time.Millisecond))) }

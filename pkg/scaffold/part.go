@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/manifest"
@@ -226,6 +228,27 @@ func lock(dir string) (unlock func(), err error) {
 		return nil, errors.Join(fmt.Errorf("lock the formation: %w", err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil // which frees the lock
+}
+
+// maxArg bounds an argument of a command, in bytes.
+const maxArg = 4096
+
+// checkCommand refuses what is no command of a tool server.
+func checkCommand(r Request) error {
+	if len(r.Command) > 0 && (r.Kind != manifest.FileMCP || r.Template == templateHTTP) {
+		return fault.New(fault.Invalid, "", "only a tool server that the formation starts has a command")
+	}
+	for i, arg := range r.Command {
+		switch {
+		case i == 0 && strings.TrimSpace(arg) == "":
+			return fault.New(fault.Invalid, "", "the command is blank")
+		case len(arg) > maxArg:
+			return fault.Errorf(fault.Invalid, "", "argument %d of the command has more than %d bytes", i, maxArg)
+		case strings.ContainsFunc(arg, unicode.IsControl) || !utf8.ValidString(arg):
+			return fault.Errorf(fault.Invalid, "", "argument %d of the command has a control character", i)
+		}
+	}
+	return nil
 }
 
 // checkURL refuses what is no address of a server; "" is none.

@@ -16,6 +16,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"unicode"
@@ -50,6 +51,9 @@ type Request struct {
 	Description string // one line; "" takes a general one
 	Agent       string // of a skill: the agent that alone sees it; "" for all
 	URL         string // of a tool server or transformer: its address
+	// Command is the program of a tool server that is there already, with its
+	// arguments; without it and an address, one is written.
+	Command []string
 }
 
 // Made is what was made.
@@ -92,6 +96,7 @@ func New(r Request) (*Made, error) {
 // data fills the templates.
 type data struct {
 	Name, Title, Description, URL string
+	Command                       []string
 	Subject                       string // the title in lower case
 	Secret                        string // the beginning of names of secrets
 	Agent                         string // the formation's first agent, "" when none is known
@@ -103,7 +108,7 @@ type data struct {
 }
 
 func dataOf(r Request) (data, error) {
-	d := data{Name: r.Name, Title: title(r.Name), Description: strings.TrimRight(strings.TrimSpace(r.Description), "."), URL: r.URL}
+	d := data{Name: r.Name, Title: title(r.Name), Description: strings.TrimRight(strings.TrimSpace(r.Description), "."), URL: r.URL, Command: r.Command}
 	d.Subject = strings.ToLower(d.Title)
 	d.fillTemplate(r)
 	d.Secret = strings.ToUpper(strings.Map(func(c rune) rune {
@@ -122,6 +127,9 @@ func dataOf(r Request) (data, error) {
 		return d, fault.New(fault.Invalid, "", "the description has more than one line")
 	case strings.Contains(d.Description, "${{"):
 		return d, fault.New(fault.Invalid, "", "the description has a placeholder; secrets are not for texts that a model reads")
+	}
+	if err := checkCommand(r); err != nil {
+		return d, err
 	}
 	switch {
 	case d.URL != "":
@@ -180,7 +188,7 @@ func layout(r Request) map[string]string {
 		return map[string]string{"agents/" + r.Name + ".afs": from}
 	case manifest.FileMCP:
 		files := map[string]string{"mcp/" + r.Name + ".afs": "mcp/mcp/server.afs"}
-		if r.Template != templateHTTP {
+		if r.Template != templateHTTP && len(r.Command) == 0 {
 			files["mcp/"+r.Name+".py"] = "mcp/mcp/server.py"
 		}
 		return files
@@ -215,7 +223,7 @@ func render(r Request, d data) (map[string][]byte, error) {
 			return nil, fmt.Errorf("read the scaffold of a %s: %w", r.Kind, err)
 		}
 		// The usual braces are those of placeholders.
-		t, err := template.New(from).Delims("<<", ">>").Funcs(template.FuncMap{"text": scalar}).Parse(string(source))
+		t, err := template.New(from).Delims("<<", ">>").Funcs(template.FuncMap{"text": scalar, "quoted": strconv.Quote}).Parse(string(source))
 		if err != nil {
 			return nil, fmt.Errorf("read the scaffold of a %s: %w", r.Kind, err)
 		}

@@ -75,6 +75,8 @@ func requests() map[string]scaffold.Request {
 		"agent-123":        {Kind: manifest.FileAgent, Name: "123", Description: "Says: yes, no # or 'maybe'."},
 		"mcp":              {Kind: manifest.FileMCP, Name: "word.tools"},
 		"mcp-url":          {Kind: manifest.FileMCP, Name: "tickets", URL: "https://tickets.example.com/mcp"},
+		"mcp-command":      {Kind: manifest.FileMCP, Name: "memory", Command: []string{"npx", "-y", "@scope/server", "a b", "[it's, \"\\ü\": #1]"}},
+		"mcp-program":      {Kind: manifest.FileMCP, Name: "memory", Command: []string{"memory-server"}},
 		"skill":            {Kind: manifest.FileSkill, Name: "pdf-forms"},
 		"skill-of-agent":   {Kind: manifest.FileSkill, Name: "pdf-forms", Agent: "assistant"},
 		"sop":              {Kind: manifest.FileSOP, Name: "refund"},
@@ -271,6 +273,11 @@ func TestNew_RefusesAndLeavesNothing(t *testing.T) {
 		{"a template far from any", scaffold.Request{Kind: "trigger", Name: "x", Template: "zzz"}, nil, fault.Invalid, "one of event, github, alert"},
 		{"a template where there is one form", scaffold.Request{Kind: "skill", Name: "ab", Template: "x"}, nil, fault.Invalid, "one form"},
 		{"an address of a program", scaffold.Request{Kind: "mcp", Name: "x", Template: "command", URL: "https://h/"}, nil, fault.Invalid, "has no address"},
+		{"a command and an address", scaffold.Request{Kind: "mcp", Name: "x", URL: "https://h/", Command: []string{"a"}}, nil, fault.Invalid, "only a tool server that the formation starts"},
+		{"a command of an agent", scaffold.Request{Kind: "agent", Name: "x", Command: []string{"a"}}, nil, fault.Invalid, "only a tool server"},
+		{"a blank command", scaffold.Request{Kind: "mcp", Name: "x", Command: []string{" ", "a"}}, nil, fault.Invalid, "the command is blank"},
+		{"a command of two lines", scaffold.Request{Kind: "mcp", Name: "x", Command: []string{"a", "b\nc"}}, nil, fault.Invalid, "argument 1 of the command has a control character"},
+		{"a long argument", scaffold.Request{Kind: "mcp", Name: "x", Command: []string{"a", strings.Repeat("b", 4097)}}, nil, fault.Invalid, "more than 4096 bytes"},
 		{"no such kind", scaffold.Request{Kind: "group", Name: "x"}, nil, fault.Invalid, "one of formation, agent"},
 		{"two lines", scaffold.Request{Kind: "agent", Name: "x", Description: "a\nb"}, nil, fault.Invalid, "more than one line"},
 		{"a long description", scaffold.Request{Kind: "agent", Name: "x", Description: strings.Repeat("ä", 301)}, nil, fault.Invalid, "more than 300"},
@@ -304,6 +311,23 @@ func TestNew_RefusesAndLeavesNothing(t *testing.T) {
 				t.Errorf("it left something (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A command is read as it was given, whatever is in it.
+func TestNew_ACommandStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	command := []string{"a program", "-y", "", "a, b", "{c: d}", `"e"`, `\f`, "#g", "${{ secrets.H }}", "ü", "'i'", "- j", "null", "1"}
+	dir := formation(t)
+	if _, err := scaffold.New(scaffold.Request{Kind: manifest.FileMCP, Name: "x", Dir: dir, Command: command}); err != nil {
+		t.Fatal(err)
+	}
+	f, _, err := manifest.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(command, append([]string{f.MCPServers[0].Command}, f.MCPServers[0].Args...)); diff != "" {
+		t.Error(diff)
 	}
 }
 

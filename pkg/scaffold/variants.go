@@ -38,7 +38,7 @@ func Templates(kind string) []Template {
 		}
 	case manifest.FileMCP:
 		return []Template{
-			{"command", "a program of your own in Python, with one tool to go on from"},
+			{"command", "a program: yours in Python, with one tool to go on from, or the one after --"},
 			{templateHTTP, "a server that others run, with --url"},
 		}
 	case manifest.FileSOP:

@@ -3,7 +3,8 @@
 
 It speaks the Model Context Protocol over stdin and stdout, one JSON message a
 line. Add a tool as a function and an entry of TOOLS; print nothing else to
-stdout, what you print to stderr goes to the formation's log.
+stdout. What you print to stderr is in the formation's log, with
+logging.system.level: debug in the manifest.
 """
 import json
 import sys
