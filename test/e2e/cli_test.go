@@ -32,6 +32,9 @@ func TestCLI(t *testing.T) {
 			s := suite.Start(t, harness.Options{Formations: fewRestarts + quickUpdates})
 			model := fakellm.Start(t, fakellm.Options{})
 			model.Add(
+				cliCall("count the words", "words__count_words", `{"text":"one two"}`),
+				fakellm.Rule{Purpose: "agent", User: "count the words", Reply: fakellm.Reply{Text: "It has two words."}},
+				cliCall("ask a colleague", "delegate_to_agent", `{"agent_id":"poet","reason":"It is a poem."}`),
 				fakellm.Rule{Purpose: "agent", User: "recipe", Reply: fakellm.Reply{Text: "Boil water,\nadd salt."}},
 				fakellm.Rule{Purpose: "agent", Reply: fakellm.Reply{Text: "Roses are red."}},
 			)
@@ -51,6 +54,11 @@ func TestCLI(t *testing.T) {
 			})
 		})
 	}
+}
+
+// cliCall lets the model call a tool when it is told some words.
+func cliCall(words, tool, args string) fakellm.Rule {
+	return fakellm.Rule{Purpose: "agent", User: words, Times: 1, Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{Name: tool, Args: args}}}}
 }
 
 // scriptTest is the test of one script. It holds a supervisor and must not wait
