@@ -23,6 +23,7 @@ import (
 type bundle struct {
 	id      string
 	version string // of the manifest, or the default
+	tools   bool   // it has tool servers
 	file    *os.File
 	size    int64
 	sum     string // SHA-256, as the supervisor names a bundle
@@ -107,6 +108,7 @@ func (a *app) validate(b *bundle, dir, name string) error {
 		return fmt.Errorf("%s cannot be deployed:\n%w", name, err)
 	}
 	b.id, b.version = f.ID, cmp.Or(f.Version, manifest.DefaultVersion)
+	b.tools = len(f.MCPServers) > 0 || slices.ContainsFunc(f.Agents, func(a manifest.Agent) bool { return len(a.MCPServers) > 0 })
 	return nil
 }
 

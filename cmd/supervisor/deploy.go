@@ -60,7 +60,11 @@ func (a *app) sendCommand(opts *sendOptions, cmd *cobra.Command) *cobra.Command 
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.advise(a.send(cmd.Context(), s, b, *opts)), b.close())
+		err = t.advise(a.send(cmd.Context(), s, b, *opts))
+		if err == nil && !opts.dryRun && b.tools {
+			a.warnOfTools(cmd.Context(), b.id)
+		}
+		return errors.Join(err, b.close())
 	})
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.includeDB, "include-db", false, "send the directory's memory.db as the formation's first memory")

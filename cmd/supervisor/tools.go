@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -49,6 +51,27 @@ a tool as SERVER__TOOL.`,
 	d.flags(cmd, "")
 	cmd.Flags().StringVar(&server, "server", "", "only this tool server")
 	return cmd
+}
+
+// toolsTimeout bounds the look at tool servers after a deploy.
+const toolsTimeout = 5 * time.Second
+
+// warnOfTools names the tool servers of a new version that could not be reached:
+// without them its agents answer all the same. It is silent where it has no
+// admin key.
+func (a *app) warnOfTools(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, toolsTimeout)
+	defer cancel()
+	d := &door{a: a, wish: needAdmin}
+	_ = d.within(ctx, id, func(f *client.Formation) error { // the deploy itself went well
+		servers, err := f.ToolServers(ctx)
+		for _, s := range servers {
+			if s.Error != "" {
+				a.say("warning: tool server %s: %s", s.ID, strings.Join(strings.Fields(s.Error), " "))
+			}
+		}
+		return err
+	})
 }
 
 // ofServer keeps what belongs to one server, all for "".
