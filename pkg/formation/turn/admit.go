@@ -164,7 +164,7 @@ func (s *Service) adopt(ctx context.Context, rec request.Record) (claimed bool, 
 		s.leave(t)
 		return false, err
 	}
-	go s.run(t)
+	go roomy(func() { s.run(t) })
 	return true, nil
 }
 

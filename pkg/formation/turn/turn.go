@@ -277,7 +277,7 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 	t.sent = nil // many turns may wait, and files are large
 	if !accepted.Existing {
 		s.total.Add(1)
-		go s.run(t)
+		go roomy(func() { s.run(t) })
 	}
 	return accepted, nil
 }

@@ -60,8 +60,15 @@ func baseURL(ep llm.Endpoint, normal string) (*url.URL, error) {
 type exchanger struct{ transport http.RoundTripper }
 
 // Do sends req without the SDK's description of this machine, and bounds the
-// bodies of errors, which the SDK reads whole.
+// bodies of errors, which the SDK reads whole. A body that can be had anew is:
+// in the SDK's wrapper net/http does not know that it is in memory, and sends
+// the header in a packet of its own before.
 func (e exchanger) Do(req *http.Request) (*http.Response, error) {
+	if req.GetBody != nil {
+		if body, err := req.GetBody(); err == nil {
+			req.Body = body
+		}
+	}
 	for name := range req.Header {
 		if strings.HasPrefix(name, "X-Stainless-") {
 			delete(req.Header, name)
