@@ -43,7 +43,7 @@ var threats = sync.OnceValue(func() []threat {
 		},
 		{
 			kind: ThreatFishing,
-			sure: re(tell + `\s+(?:me\s+|us\s+|out\s+)*(?:all\s+)?(?:of\s+)?(?:your|the\s+(?:system|server|formation|runtime|environment|admin|other\s+users?)(?:'s)?|(?:another|other|all)\s+users?(?:'s|')?)\s+(?:\w+\s+){0,2}(?:api[\s_-]?keys?|passwords?|secrets?|credentials?|access\s+tokens?|private\s+keys?|environment\s+variables?|env\s+vars?)\b`),
+			sure: re(tell + `\s+(?:me\s+|us\s+|out\s+)*(?:all\s+)?(?:of\s+)?(?:your|the\s+(?:formation|runtime|admin|other\s+users?)(?:'s)?|(?:another|other|all)\s+users?(?:'s|')?)\s+(?:\w+\s+){0,2}(?:api[\s_-]?keys?|passwords?|secrets?|credentials?|access\s+tokens?|private\s+keys?|environment\s+variables?|env\s+vars?)\b`),
 		},
 		{
 			kind:  ThreatInjection,
@@ -57,7 +57,8 @@ var threats = sync.OnceValue(func() []threat {
 // honest marks messages that speak about such phrases instead of giving them.
 var honest = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(?:translat\w*|what\s+(?:does|is|are)\s|explain|means\b|meaning\b|example|detect\w*|prevent\w*|protect\w*|defend\w*|guard\s+against|attack(?:s|ers?)?\b|` +
-		`injections?\b|jailbreaks\b|jailbreaking\b|classif\w*|how\s+(?:do|can|should)\s+(?:i|we)\b|proofread|summari[sz]e|grammar|our\s+(?:app|bot|product|chatbot)|write\s+(?:a|an|some)\s+(?:test|story|poem|article|blog|essay))`)
+		`injections?\b|jailbreaks\b|jailbreaking\b|classif\w*|how\s+(?:do|can|should)\s+(?:i|we)\b|proofread|summari[sz]e|grammar|our\s+(?:app|bot|product|chatbot)|write\s+(?:a|an|some)\s+(?:test|story|poem|article|blog|essay)|` +
+		`(?:passwords?|keys?|tokens?|secrets?|credentials?|variables?)\s+(?:polic\w+|resets?|rules|requirements?|docs|documentation|formats?|pages?|forms?|rotation|managers?|lengths?|limits?|settings?|screens?|options?|pricing)\b)`)
 })
 
 // quotes are spans of a message that are spoken about, code included.
