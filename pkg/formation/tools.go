@@ -130,7 +130,7 @@ func (t *toolServers) Servers() []httpapi.ToolServer {
 	for _, s := range t.client.Servers() {
 		out = append(out, httpapi.ToolServer{
 			ID: s.ID, Agent: s.Agent, Name: s.Name, Type: s.Type, Status: s.Status, Error: s.LastError,
-			Enabled: s.Enabled, Tools: s.Tools, Description: s.Description,
+			Enabled: s.Enabled, Tools: s.Tools, Description: s.Description, Capabilities: s.Capabilities,
 		})
 	}
 	return out

@@ -69,6 +69,21 @@ func PeerAddr(r *http.Request, trusted []netip.Prefix) string {
 	return host
 }
 
+// PeerNetwork is PeerAddr as it is counted: an IPv6 address stands for its /64
+// network, which is what one customer gets.
+func PeerNetwork(r *http.Request, trusted []netip.Prefix) string {
+	peer := PeerAddr(r, trusted)
+	addr, err := netip.ParseAddr(peer)
+	if err != nil || !addr.Is6() || addr.Is4In6() {
+		return strings.TrimPrefix(peer, "::ffff:")
+	}
+	prefix, err := addr.WithZone("").Prefix(64)
+	if err != nil {
+		return peer
+	}
+	return prefix.String()
+}
+
 // Trusted tells whether the socket's peer is within trusted, so that what it
 // says about the client's own request may be believed.
 func Trusted(r *http.Request, trusted []netip.Prefix) bool {

@@ -54,6 +54,20 @@ func TestPeerAddr_BelievesTrustedProxiesOnly(t *testing.T) {
 	}
 }
 
+func TestPeerNetwork_IsTheShareOfOneCustomer(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		"192.0.2.1:99": "192.0.2.1", "[2001:db8::1]:99": "2001:db8::/64", "[2001:db8::ffff:1]:99": "2001:db8::/64",
+		"[2001:db8:0:1::1]:99": "2001:db8:0:1::/64", "[fe80::1%eth0]:99": "fe80::/64", "[::ffff:192.0.2.1]:99": "192.0.2.1", "@": "@",
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = remote
+		if got := PeerNetwork(r, nil); got != want {
+			t.Errorf("%s: got %s, want %s", remote, got, want)
+		}
+	}
+}
+
 // served runs f against a server for h over a connection made of memory.
 func served(t *testing.T, h http.Handler, f func(conn net.Conn)) {
 	t.Helper()

@@ -23,7 +23,7 @@ type Agent struct {
 	Delegation       string // automatic
 	Knowledge        Knowledge
 	MCPServers       []MCPUse
-	RateLimit        AgentRateLimit
+	RateLimit        RateLimiting
 	Skills           []string // an older list of names
 	// Metadata is free: version, author, tags, icon and whatever else.
 	Metadata map[string]any
@@ -42,14 +42,6 @@ const (
 	DelegateAskUser   = "ask_user"
 	DelegateNever     = "never"
 )
-
-// AgentRateLimit bounds how often an agent is asked; 0 is no bound.
-type AgentRateLimit struct {
-	PerMinute int
-	PerHour   int
-	PerDay    int
-	Burst     int
-}
 
 // Specialization is what an agent is good at; the overlord routes by it.
 type Specialization struct {

@@ -93,6 +93,23 @@ type Link struct {
 	Hint  string
 }
 
+// RateLimiting bounds how often an agent is asked or a tool server called, by all
+// users together; 0 is no bound.
+type RateLimiting struct {
+	PerMinute int
+	PerHour   int
+	PerDay    int
+	Burst     int // how many at once
+}
+
+func (d *decoder) rateLimiting(o *object, r *RateLimiting) {
+	set(&r.PerMinute, o.integer("requests_per_minute", 1, unlimited))
+	set(&r.PerHour, o.integer("requests_per_hour", 1, unlimited))
+	set(&r.PerDay, o.integer("requests_per_day", 1, unlimited))
+	set(&r.Burst, o.integer("burst_limit", 1, unlimited))
+	o.end()
+}
+
 // RateLimit bounds requests per key and user; 0 is off.
 type RateLimit struct {
 	RequestsPerMinute int

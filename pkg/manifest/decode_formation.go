@@ -142,8 +142,10 @@ func (d *decoder) server(o *object, s *Server) {
 	l := o.block("limits")
 	set(&s.Limits.RequestsPerMinute, l.integer("requests_per_minute", 1, unlimited))
 	set(&s.Limits.Burst, l.integer("burst", 1, unlimited))
+	if s.Limits.Burst > 0 && s.Limits.RequestsPerMinute == 0 {
+		l.faultAt("burst", "", RuleNeeds, "needs requests_per_minute, without which nothing is limited")
+	}
 	l.end()
-	o.inert("server")
 	o.end()
 }
 

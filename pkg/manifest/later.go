@@ -19,7 +19,6 @@ func later() map[string][]string {
 		},
 		"logging":           {"conversation", "redaction"},
 		"logging.system":    {"destination"},
-		"server":            {"limits"},
 		"input_limits":      {"max_memory_entry_size"},
 		"llm.documents":     {"extraction", "cache_ttl_seconds"},
 		"mcp":               {"enhance_user_prompts", "watch"},

@@ -76,7 +76,12 @@ type MCPServer struct {
 	Parameters map[string]any
 	Tools      ToolFilter
 	Auth       Auth
-	Metadata   map[string]any
+	// RateLimit bounds the calls of its tools and what else it is asked by agents.
+	RateLimit RateLimiting
+	// Capabilities are what its author says that it can do, as written; nil when
+	// nothing is. They are shown to people.
+	Capabilities any
+	Metadata     map[string]any
 
 	File string
 	Line int
@@ -168,7 +173,11 @@ func (d *decoder) mcpServer(o *object, m *MCP, inline bool) *MCPServer {
 	}
 	s.Auth = d.auth(o.block("auth"), AuthEnv, AuthBearer, AuthBasic, AuthAPIKey, AuthNone)
 	set(&s.Metadata, o.freeBlock("metadata"))
-	o.free("capabilities", "rate_limiting", "name", "version", "author", "url", "license")
+	d.rateLimiting(o.block("rate_limiting"), &s.RateLimit)
+	if v := o.take("capabilities"); v != nil {
+		s.Capabilities = v.plain()
+	}
+	o.free("capabilities", "name", "version", "author", "url", "license")
 	o.when("type", MCPCommand, []string{"command"}, []string{"endpoint", "protocol", "method", "headers", "health_check"})
 	o.when("type", MCPHTTP, []string{"endpoint"}, []string{"command", "args", "env", "cwd"})
 	o.end()

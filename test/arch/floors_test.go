@@ -115,6 +115,7 @@ var floors = []floor{
 	{"pkg/formation/chat", nil, "vocabulary without behaviour"},
 	{"pkg/formation/telemetry", nil, "tells what happens; everybody may tell, so it knows nobody"},
 	{"pkg/formation/telemetry/otlp", []string{"pkg/formation/telemetry"}, "sends traces away; only the assembly decides whether"},
+	{"pkg/formation/rate", nil, "counts how often; who is counted, and what a refusal looks like, is its caller's business"},
 	{"pkg/formation/store", nil, "rows and transactions"},
 	{"pkg/formation/secrets", []string{"pkg/manifest", "pkg/secretfile", "pkg/formation/store"}, "resolves names to values"},
 	{
@@ -154,7 +155,7 @@ var floors = []floor{
 	},
 	{
 		"pkg/formation/mcpclient",
-		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/store"},
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/rate", "pkg/formation/store"},
 		"speaks with tool servers; what offers its tools to agents is the assembly",
 	},
 	{"pkg/formation/jobs", []string{"pkg/formation/store"}, "work that outlives a request, over the store's database"},
@@ -181,7 +182,7 @@ var floors = []floor{
 	// Floor 4: thinking.
 	{
 		"pkg/formation/agent",
-		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/llm"},
+		[]string{"pkg/manifest", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/rate", "pkg/formation/llm"},
 		"the loop of model and tools; both are given",
 	},
 	{"pkg/formation/overlord/clarify", []string{"pkg/formation/chat"}, "what a reply means to a question is a matter of words"},
@@ -208,7 +209,7 @@ var floors = []floor{
 	{
 		"pkg/formation/httpapi",
 		[]string{
-			"pkg/secretfile", "pkg/httpx", "pkg/openapi", "pkg/manifest", "pkg/formation/mcpserver", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/request",
+			"pkg/secretfile", "pkg/httpx", "pkg/openapi", "pkg/manifest", "pkg/formation/mcpserver", "pkg/formation/chat", "pkg/formation/telemetry", "pkg/formation/rate", "pkg/formation/request",
 			"pkg/formation/memory", "pkg/formation/overlord", "pkg/formation/turn", "pkg/formation/llm/budget", "pkg/formation/media",
 			"pkg/formation/secrets/credentials",
 		},

@@ -20,6 +20,7 @@ import (
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
+	"github.com/agentformation/service/pkg/formation/rate"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -106,8 +107,8 @@ type Agent struct {
 	text     voice // answers in one piece
 	streamed voice // answers that are read while they are made
 	limits   Limits
-	system   string // the part of the system prompt that never changes
-	rate     *rate  // nil: no limit
+	system   string        // the part of the system prompt that never changes
+	rate     *rate.Limiter // of all users together; nil: no limit
 	schemas  schemas
 	activity *activity // nil: nothing is pruned by it
 }
@@ -131,7 +132,7 @@ func New(cfg Config) *Agent {
 		a.streamed = newVoice(use)
 	}
 	a.system = systemPrompt(cfg.Agent, cfg.Formation.Soul, cfg.Formation.Overlord.Response.Format)
-	a.rate = newRate(cfg.Agent.RateLimit)
+	a.rate = rate.New(rate.Limits(cfg.Agent.RateLimit))
 	if p := cfg.Formation.Memory.Pruning; p != nil && p.Mode == pruneByCache {
 		a.activity = newActivity()
 	}

@@ -19,7 +19,7 @@ type limited struct {
 	now   time.Time
 }
 
-func newLimited(t *testing.T, rate manifest.AgentRateLimit, asked func(context.Context, string, time.Time) ([]time.Time, error), answers int) *limited {
+func newLimited(t *testing.T, rate manifest.RateLimiting, asked func(context.Context, string, time.Time) ([]time.Time, error), answers int) *limited {
 	t.Helper()
 	steps := make([]llmtest.Step, answers)
 	for i := range steps {
@@ -54,18 +54,18 @@ func TestRun_RateLimitsOfTheAgent(t *testing.T) {
 		wait  int           // seconds; 0: answered
 	}
 	for name, tc := range map[string]struct {
-		rate  manifest.AgentRateLimit
+		rate  manifest.RateLimiting
 		steps []step
 	}{
-		"minute": {manifest.AgentRateLimit{PerMinute: 2}, []step{{0, 0}, {30 * time.Second, 0}, {0, 31}, {30 * time.Second, 1}, {time.Second, 0}, {0, 30}}},
-		"hour":   {manifest.AgentRateLimit{PerHour: 1}, []step{{0, 0}, {time.Minute, 3595}, {58 * time.Minute, 115}, {2 * time.Minute, 0}}},
-		"day":    {manifest.AgentRateLimit{PerDay: 1}, []step{{0, 0}, {23 * time.Hour, 4075}, {2 * time.Hour, 0}, {0, 87595}}},
-		"the longest wait counts": {manifest.AgentRateLimit{PerMinute: 1, PerHour: 2}, []step{
+		"minute": {manifest.RateLimiting{PerMinute: 2}, []step{{0, 0}, {30 * time.Second, 0}, {0, 31}, {30 * time.Second, 1}, {time.Second, 0}, {0, 30}}},
+		"hour":   {manifest.RateLimiting{PerHour: 1}, []step{{0, 0}, {time.Minute, 3595}, {58 * time.Minute, 115}, {2 * time.Minute, 0}}},
+		"day":    {manifest.RateLimiting{PerDay: 1}, []step{{0, 0}, {23 * time.Hour, 4075}, {2 * time.Hour, 0}, {0, 87595}}},
+		"the longest wait counts": {manifest.RateLimiting{PerMinute: 1, PerHour: 2}, []step{
 			{0, 0}, {0, 61}, {61 * time.Second, 0}, {61 * time.Second, 3533},
 		}},
-		"burst":       {manifest.AgentRateLimit{PerMinute: 60, Burst: 2}, []step{{0, 0}, {0, 0}, {0, 1}, {time.Second, 0}, {0, 1}, {time.Minute, 0}, {0, 0}, {0, 1}}},
-		"burst alone": {manifest.AgentRateLimit{Burst: 1}, []step{{0, 0}, {0, 1}, {time.Second, 0}}},
-		"none":        {manifest.AgentRateLimit{}, []step{{0, 0}, {0, 0}, {0, 0}}},
+		"burst":       {manifest.RateLimiting{PerMinute: 60, Burst: 2}, []step{{0, 0}, {0, 0}, {0, 1}, {time.Second, 0}, {0, 1}, {time.Minute, 0}, {0, 0}, {0, 1}}},
+		"burst alone": {manifest.RateLimiting{Burst: 1}, []step{{0, 0}, {0, 1}, {time.Second, 0}}},
+		"none":        {manifest.RateLimiting{}, []step{{0, 0}, {0, 0}, {0, 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +99,7 @@ func TestRun_RateLimitsCountWhatWasAnsweredInAnEarlierLife(t *testing.T) {
 		}
 		return []time.Time{l.now.Add(-2 * time.Hour), l.now.Add(-30 * time.Minute)}, nil
 	}
-	l = newLimited(t, manifest.AgentRateLimit{PerHour: 3}, asked, 2)
+	l = newLimited(t, manifest.RateLimiting{PerHour: 3}, asked, 2)
 	for i, refused := range []bool{false, false, true} {
 		if wait := l.ask(&journal{}); wait > 0 != refused {
 			t.Errorf("run %d waits %d s", i, wait)
@@ -112,7 +112,7 @@ func TestRun_RateLimitsCountWhatWasAnsweredInAnEarlierLife(t *testing.T) {
 
 func TestRun_AResumedRunIsNotCountedAgain(t *testing.T) {
 	t.Parallel()
-	l := newLimited(t, manifest.AgentRateLimit{PerHour: 1}, nil, 2)
+	l := newLimited(t, manifest.RateLimiting{PerHour: 1}, nil, 2)
 	if l.ask(&journal{}) != 0 {
 		t.Fatal("the first was not answered")
 	}

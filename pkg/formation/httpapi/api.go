@@ -73,8 +73,9 @@ type Change struct {
 }
 
 type api struct {
-	cfg  Config
-	head headers
+	cfg    Config
+	head   headers
+	limits *limits // nil: there are none
 }
 
 // New returns the handler of the formation's API.
@@ -103,7 +104,7 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.Version == "" {
 		cfg.Version = manifest.DefaultVersion
 	}
-	a := &api{cfg: cfg, head: newHeaders(cfg.HeaderPrefix)}
+	a := &api{cfg: cfg, head: newHeaders(cfg.HeaderPrefix), limits: newLimits(cfg.Formation.Server.Limits, cfg.Now)}
 	e := httpx.NewEcho(httpx.Config{
 		Log: cfg.Log, MaxBody: httpx.MaxFormationBody, OnError: a.renderError, HeaderPrefix: cfg.HeaderPrefix,
 		CORSHeaders: []string{"*"}, AccessLog: cfg.Formation.Server.AccessLog, Draining: cfg.Draining,

@@ -57,6 +57,7 @@ type caller struct {
 	admin bool
 	user  string // "" only for an admin on a userByClient route
 	named bool   // header or query named the user
+	due   *due   // nil: nothing is left to count
 }
 
 // headers are the names of the formation's request headers, for people and in
@@ -77,17 +78,29 @@ func newHeaders(prefix string) headers {
 // handler is a route's own part, behind its key.
 type handler func(c echo.Context, who caller) error
 
-// guard puts a route behind its key and its rule for user ids.
-func (a *api) guard(need access, rule userRule, next handler) echo.HandlerFunc {
+// guard puts a route behind its key, its rule for user ids and the limits of how
+// often it is asked.
+func (a *api) guard(r *route) echo.HandlerFunc {
+	need, rule, inBody, next := r.key, r.user, r.userInBody, r.do
 	return func(c echo.Context) error {
 		who, err := a.authenticate(c, need)
 		if err != nil {
 			return err
 		}
 		if rule != userNone {
-			if err := a.identify(c, rule, &who); err != nil {
-				return err
+			err = a.identify(c, rule, &who)
+		}
+		switch {
+		case a.limits == nil:
+		case inBody && !who.named:
+			return a.countedLater(c, who, next)
+		default:
+			if over := a.count(c, rule, who); over != nil {
+				return over
 			}
+		}
+		if err != nil {
+			return err
 		}
 		return next(c, who)
 	}
@@ -95,11 +108,27 @@ func (a *api) guard(need access, rule userRule, next handler) echo.HandlerFunc {
 
 // authenticate checks the key of a request.
 func (a *api) authenticate(c echo.Context, need access) (caller, error) {
-	h := c.Request().Header
-	if who, ok := a.keyOf(h, need); ok {
-		return who, nil
+	who, ok, err := a.open(c.Request(), need)
+	if ok || err != nil {
+		return who, err
 	}
+	h := c.Request().Header
 	return caller{}, a.refuse(c, need, first(h[a.head.adminKey]), first(h[a.head.clientKey]))
+}
+
+// open tells whether a request brought a key that opens what needs need. Its
+// error is that too many wrong ones came from where it comes from.
+func (a *api) open(r *http.Request, need access) (who caller, ok bool, err error) {
+	who, ok = a.keyOf(r.Header, need)
+	if a.limits == nil {
+		return who, ok, nil
+	}
+	wrongAdmin := !who.admin && first(r.Header[a.head.adminKey]) != ""
+	wrongClient := !ok && need != adminOnly && first(r.Header[a.head.clientKey]) != ""
+	if err := a.limits.check(r, verdict{opens: ok, admin: who.admin, wrong: wrongAdmin || wrongClient}); err != nil {
+		return caller{}, false, err
+	}
+	return who, ok, nil
 }
 
 // keyOf tells whether a request brought a key that opens what needs need.

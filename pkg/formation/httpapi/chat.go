@@ -172,11 +172,8 @@ func (a *api) readChat(c echo.Context, who *caller) (*asked, error) {
 
 // ask checks what a body says and makes the turn of it.
 func (a *api) ask(c echo.Context, body *httpx.Body, who *caller, in *chatBody, route string) (*asked, error) {
-	if !who.named && in.UserID != "" {
-		if err := checkUserID(in.UserID); err != nil {
-			return nil, err
-		}
-		who.user = in.UserID
+	if err := a.nameUser(who, in.UserID); err != nil {
+		return nil, err
 	}
 	key, err := a.idempotencyKey(c)
 	if err != nil {

@@ -16,7 +16,7 @@ type toolServers struct{}
 
 func (toolServers) Servers() []httpapi.ToolServer {
 	return []httpapi.ToolServer{
-		{ID: "issues", Name: "Issue tracker", Type: "http", Status: "connected", Enabled: true, Tools: 2, Description: "Reads issues"},
+		{ID: "issues", Name: "Issue tracker", Type: "http", Status: "connected", Enabled: true, Tools: 2, Description: "Reads issues", Capabilities: []any{"search", map[string]any{"api_key": "written-out"}}},
 		{ID: "files", Name: "files", Type: "command", Status: "error", Error: "exit status 1", Enabled: true, Description: "Reads files"},
 		{ID: "files", Agent: "coder", Name: "files", Type: "command", Status: "idle", Enabled: true, Tools: 1, Description: "Reads code"},
 		{ID: "compiler", Agent: "coder", Name: "compiler", Type: "command", Status: "idle", Enabled: true, Description: "Compiles"},

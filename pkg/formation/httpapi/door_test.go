@@ -172,7 +172,8 @@ type doorOptions struct {
 	prices    budget.Prices
 	noFiles   bool
 	redact    func(string) string
-	overlord  turn.Handler // nil: the script
+	overlord  turn.Handler     // nil: the script
+	clock     func() time.Time // of the door; nil stands still
 }
 
 func openDoor(t *testing.T, opt doorOptions) *door {
@@ -181,6 +182,9 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 		opt.formation = formationForTest()
 	}
 	clock := func() time.Time { return now }
+	if opt.clock == nil {
+		opt.clock = clock
+	}
 	db, err := store.Open(t.Context(), store.Config{
 		Path: filepath.Join(t.TempDir(), "memory.db"), LaunchID: "one", Log: zerolog.Nop(), Now: clock,
 	})
@@ -226,7 +230,7 @@ func openDoor(t *testing.T, opt doorOptions) *door {
 				Client: []httpapi.Digest{httpapi.DigestOf(clientKey)},
 			}
 		},
-		ToolServers: toolServers{}, Redact: opt.redact, Secrets: openSecrets(t), Credentials: credentials.Open(credentials.Config{DB: db, StateDir: t.TempDir(), NewID: newID}), HeaderPrefix: opt.prefix, Started: now.Add(-90 * time.Second), Draining: opt.draining, Log: zerolog.Nop(), Now: clock,
+		ToolServers: toolServers{}, Redact: opt.redact, Secrets: openSecrets(t), Credentials: credentials.Open(credentials.Config{DB: db, StateDir: t.TempDir(), NewID: newID}), HeaderPrefix: opt.prefix, Started: now.Add(-90 * time.Second), Draining: opt.draining, Log: zerolog.Nop(), Now: opt.clock,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,8 @@ type ToolServer struct {
 	Enabled     bool
 	Tools       int // how many it offers, as far as is known
 	Description string
+	// Capabilities are what its file says that it can do, as written.
+	Capabilities any
 }
 
 // serverConnected is the status of a server that a session is open to.
@@ -58,15 +60,16 @@ const (
 )
 
 type mcpServerDocument struct {
-	ID          string `json:"id"`
-	Name        string `json:"name"`
-	Type        string `json:"type"`
-	Status      string `json:"status"`
-	Enabled     bool   `json:"enabled"`
-	Tools       int    `json:"tools"`
-	Description string `json:"description"`
-	AgentID     string `json:"agent_id,omitempty"`
-	Error       string `json:"error,omitempty"`
+	ID           string `json:"id"`
+	Name         string `json:"name"`
+	Type         string `json:"type"`
+	Status       string `json:"status"`
+	Enabled      bool   `json:"enabled"`
+	Tools        int    `json:"tools"`
+	Description  string `json:"description"`
+	Capabilities any    `json:"capabilities,omitempty"`
+	AgentID      string `json:"agent_id,omitempty"`
+	Error        string `json:"error,omitempty"`
 }
 
 type mcpServersDocument struct {
@@ -104,9 +107,12 @@ func (a *api) toolServers() []ToolServer {
 // shownServer is the document of a server; what it wrote when it failed may hold
 // anything.
 func (a *api) shownServer(s ToolServer) mcpServerDocument {
+	if s.Capabilities != nil {
+		s.Capabilities = a.withoutSecrets(s.Capabilities)
+	}
 	return mcpServerDocument{
 		ID: s.ID, Name: s.Name, Type: s.Type, Status: s.Status, Enabled: s.Enabled, Tools: s.Tools,
-		Description: s.Description, AgentID: s.Agent, Error: a.cfg.Redact(s.Error),
+		Description: s.Description, AgentID: s.Agent, Capabilities: s.Capabilities, Error: a.cfg.Redact(s.Error),
 	}
 }
 

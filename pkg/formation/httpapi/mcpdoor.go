@@ -26,7 +26,7 @@ func (a *api) mountMCP(e *echo.Echo) error {
 		Name: strings.ToLower(a.prefix()) + "-" + f.ID, Version: a.cfg.Version, About: f.Description,
 		API: e, Routes: a.tools, Resources: a.resources, Fault: a.faultText,
 		UserHeader: httpx.HeaderName(a.cfg.HeaderPrefix, "User-ID"),
-		Passed:     []string{a.head.admin, a.head.client, "Traceparent"},
+		Passed:     []string{a.head.admin, a.head.client, "Traceparent", "X-Forwarded-For"},
 		// The caller of a turn leaves it as the last reader leaves a stream.
 		CancelTurns: f.Async.OnDisconnect == manifest.DisconnectCancel,
 		Hub:         a.cfg.Telemetry, NewID: httpx.NewID, Log: a.cfg.Log,
@@ -60,7 +60,10 @@ func (a *api) serveMCP(c echo.Context, server *mcpserver.Server) error {
 		return err
 	}
 	header := c.Request().Header
-	_, keyed := a.keyOf(header, clientOrAdmin)
+	who, keyed, err := a.open(c.Request(), clientOrAdmin)
+	if err != nil {
+		return err
+	}
 	limit := int64(httpx.MaxFormationBody)
 	if !keyed {
 		limit = maxKeyless
@@ -72,6 +75,9 @@ func (a *api) serveMCP(c echo.Context, server *mcpserver.Server) error {
 	defer body.Release()
 	if !keyed && (err != nil || mcpserver.NeedsKey(body.Bytes())) {
 		return a.refuse(c, clientOrAdmin, first(header[a.head.adminKey]), first(header[a.head.clientKey]))
+	}
+	if err := a.countMessage(c.Request(), who, body.Bytes()); err != nil {
+		return err
 	}
 	server.Serve(c.Response(), c.Request(), mcpserver.Request{Body: body.Bytes(), Keyed: keyed})
 	return nil

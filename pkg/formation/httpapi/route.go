@@ -42,11 +42,8 @@ func (a *api) previewRoute(c echo.Context, who caller) error {
 	if err := httpx.Bind(c, httpx.MaxManagementBody, &in); err != nil {
 		return chatFault(alsoWrong(err, func() []httpx.FieldError { return in.check(a.cfg.Formation.InputLimits.MaxMessageLength) }))
 	}
-	if !who.named && in.UserID != "" {
-		if err := checkUserID(in.UserID); err != nil {
-			return err
-		}
-		who.user = in.UserID
+	if err := a.nameUser(&who, in.UserID); err != nil {
+		return err
 	}
 	if bad := in.check(a.cfg.Formation.InputLimits.MaxMessageLength); len(bad) > 0 {
 		return chatFault(&httpx.BodyError{Fields: bad})

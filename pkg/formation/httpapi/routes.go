@@ -34,17 +34,17 @@ func (a *api) publicRoutes() []route {
 func (a *api) turnRoutes() []route {
 	return []route{
 		{
-			method: "POST", path: "/v1/chat", key: clientOrAdmin, user: userOptional, do: a.chat, tool: "chat", turn: true,
+			method: "POST", path: "/v1/chat", key: clientOrAdmin, user: userOptional, userInBody: true, do: a.chat, tool: "chat", turn: true,
 			about:  "Sends a message to the formation and returns its answer.",
 			params: []openapi.Param{lastEvent()}, body: chatBody{}, data: chatData{},
 		},
 		{
-			method: "POST", path: "/v1/audiochat", key: clientOrAdmin, user: userOptional, do: a.audioChat, tool: "audiochat", turn: true,
+			method: "POST", path: "/v1/audiochat", key: clientOrAdmin, user: userOptional, userInBody: true, do: a.audioChat, tool: "audiochat", turn: true,
 			about:  "Sends a recording to the formation, whose words are the message, and returns the answer.",
 			params: []openapi.Param{lastEvent()}, body: audioBody{}, data: chatData{},
 		},
 		{
-			method: "POST", path: "/v1/route", key: clientOrAdmin, user: userOptional, do: a.previewRoute, tool: "preview_route",
+			method: "POST", path: "/v1/route", key: clientOrAdmin, user: userOptional, userInBody: true, do: a.previewRoute, tool: "preview_route",
 			about: "Tells which agents a message would go to, and why, without sending it to them.",
 			body:  routeBody{}, data: overlord.Preview{},
 		},

@@ -18,6 +18,7 @@ type route struct {
 	head         bool   // answers HEAD as well
 	key          access
 	user         userRule
+	userInBody   bool // the body may name it too
 	do           handler
 	open         echo.HandlerFunc                        // instead of do: for anybody
 	via          func(echo.HandlerFunc) echo.HandlerFunc // around the key's check
@@ -56,7 +57,7 @@ func (a *api) register(e *echo.Echo) {
 	for _, r := range a.table() {
 		h := r.open
 		if h == nil {
-			h = a.guard(r.key, r.user, r.do)
+			h = a.guard(&r)
 		}
 		if r.via != nil {
 			h = r.via(h)
@@ -88,6 +89,9 @@ func (a *api) describe(r *route) openapi.Route {
 		op.Body = &openapi.Body{Types: []string{jsonType}, Schema: openapi.Input(r.body)}
 	}
 	op.Replies = repliesOf(r)
+	if a.limits != nil && r.open == nil {
+		op.Replies = append(op.Replies, openapi.Reply{Status: http.StatusTooManyRequests, Type: jsonType, Value: enveloped(struct{}{})})
+	}
 	return openapi.Route{Method: r.method, Path: r.path, Operation: op}
 }
 

@@ -32,6 +32,9 @@ type request struct {
 // may have died of it. Errors are *Error, or the server's own answer as a
 // *jsonrpc.Error.
 func (s *server) do(ctx context.Context, r request) error {
+	if err := s.admit(r.tool); err != nil {
+		return err
+	}
 	for try := 0; ; try++ {
 		err := s.once(ctx, r)
 		e, ok := errors.AsType[*Error](err)
@@ -40,6 +43,9 @@ func (s *server) do(ctx context.Context, r request) error {
 		}
 		if e.begun && (!r.repeatable || try > 0 || s.file.Type == manifest.MCPCommand) || !pause(ctx, try) {
 			return err
+		}
+		if s.admit(r.tool) != nil {
+			return err // no room for another try: what went wrong says more
 		}
 	}
 }

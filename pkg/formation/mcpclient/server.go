@@ -36,10 +36,11 @@ type server struct {
 	fixed     atomic.Pointer[target]
 	way       atomic.Value // string: how it is spoken to over HTTP, once known
 
-	list     atomic.Pointer[list] // nil: nobody knows yet
-	listing  sync.Mutex           // held by who asks for the list
-	changing atomic.Bool          // somebody will
-	talk     *rate.Limiter
+	list      atomic.Pointer[list] // nil: nobody knows yet
+	listing   sync.Mutex           // held by who asks for the list
+	changing  atomic.Bool          // somebody will
+	talk      *rate.Limiter
+	allowance allowance
 
 	lastWords words
 
@@ -60,7 +61,7 @@ func newServer(c *Client, in Server) *server {
 	file := in.MCPServer
 	s := &server{
 		c: c, file: &file, agent: in.Agent, key: serverKey(in.Agent, file.ID),
-		talk: rate.NewLimiter(talkRate, talkBurst), links: make(map[string]*link),
+		talk: rate.NewLimiter(talkRate, talkBurst), allowance: newAllowance(file.RateLimit), links: make(map[string]*link),
 	}
 	texts(&file, func(text string) {
 		s.templated = s.templated || manifest.HasPlaceholder(text)

@@ -20,7 +20,9 @@ type ServerStatus struct {
 	// Tools is how many it offers, after the filter of its file.
 	Tools       int
 	Description string
-	LastError   string // "" when the last connection went well
+	// Capabilities are what the file says that it can do, nil when it says nothing.
+	Capabilities any
+	LastError    string // "" when the last connection went well
 }
 
 // ToolInfo is a tool as its server describes it.
@@ -48,6 +50,7 @@ func (c *Client) Servers() []ServerStatus {
 func (s *server) status() ServerStatus {
 	st := ServerStatus{
 		ID: s.file.ID, Agent: s.agent, Name: s.file.ID, Type: s.file.Type, Status: StatusIdle, Enabled: true, Description: s.file.Description,
+		Capabilities: s.file.Capabilities,
 	}
 	if l := s.list.Load(); l != nil {
 		for i := range l.Tools {

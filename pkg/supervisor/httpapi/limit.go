@@ -3,9 +3,7 @@ package httpapi
 import (
 	"container/list"
 	"math"
-	"net/netip"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -131,14 +129,5 @@ func (a *API) limitProxied(next echo.HandlerFunc) echo.HandlerFunc {
 
 // network is the peer address of a request, the /64 of an IPv6 address.
 func (a *API) network(c echo.Context) string {
-	peer := httpx.PeerAddr(c.Request(), a.cfg.TrustedProxies)
-	addr, err := netip.ParseAddr(peer)
-	if err != nil || !addr.Is6() || addr.Is4In6() {
-		return strings.TrimPrefix(peer, "::ffff:")
-	}
-	prefix, err := addr.WithZone("").Prefix(64)
-	if err != nil {
-		return peer
-	}
-	return prefix.String()
+	return httpx.PeerNetwork(c.Request(), a.cfg.TrustedProxies)
 }
