@@ -120,6 +120,8 @@ func (a *app) printTrace(trace *client.Trace, verbose bool) error {
 		status := cell{r.span.Status, statusColour(r.span.Status)}
 		if note := r.span.note(); note != "" {
 			status = cell{note, red}
+		} else if r.span.flag("running") {
+			status = cell{"running", yellow}
 		}
 		t.rows = append(t.rows, []cell{
 			{text: r.branch + r.span.label()}, {text: millis(r.span.DurationMS)}, {text: r.span.tokens()}, {text: r.span.cost()}, status,

@@ -127,6 +127,8 @@ func (s *shownSpan) note() string {
 	switch failed := s.text("error"); {
 	case failed != "":
 		return "error: " + trouble(failed)
+	case s.flag("refused"):
+		return "refused: " + trouble(s.text("result"))
 	case s.flag("is_error"):
 		return "tool error: " + trouble(s.text("result"))
 	}

@@ -163,14 +163,11 @@ func cutText(p *pending, err error) string {
 		" It may have taken effect. Do not simply repeat it: find out first, or tell the user that it is not known."
 }
 
-// record tells observers of a call.
+// record tells observers of a call, made or refused.
 func (r *run) record(ctx context.Context, span *telemetry.Span, p *pending) {
 	defer span.End(nil)
 	if telemetry.Listening(ctx) && !p.stale {
-		telemetry.Emit(ctx, telemetry.Event{
-			Name: "agent.tool_called", AgentID: r.agent.cfg.Agent.ID, Message: "Agent " + r.agent.cfg.Agent.ID + " called " + p.call.Name,
-			Data: map[string]any{"tool": p.call.Name, "is_error": p.entry.IsError},
-		})
+		telemetry.Emit(ctx, r.calledEvent(p))
 	}
 	if span == nil {
 		return
@@ -179,10 +176,15 @@ func (r *run) record(ctx context.Context, span *telemetry.Span, p *pending) {
 	if !ok {
 		server, name = "", p.call.Name
 	}
-	if server != "" {
+	if server != "" && p.tool != nil { // a tool that does not exist has the name only that the model gave it
 		span.Set(telemetry.AttrServer, server)
 	}
-	span.Set(telemetry.AttrTool, name)
+	if p.tool != nil {
+		span.Set(telemetry.AttrTool, name)
+	}
+	if p.entry.Refused {
+		span.Set(telemetry.AttrRefused, true)
+	}
 	span.Set(telemetry.AttrAgent, r.agent.cfg.Agent.ID)
 	span.Set("read_only", p.spec.ReadOnly)
 	span.Set(telemetry.AttrIsError, p.entry.IsError)
@@ -190,6 +192,18 @@ func (r *run) record(ctx context.Context, span *telemetry.Span, p *pending) {
 		span.Set(telemetry.AttrArguments, p.call.Args)
 	}
 	span.Set(telemetry.AttrResult, p.entry.Content)
+}
+
+// calledEvent tells of a call.
+func (r *run) calledEvent(p *pending) telemetry.Event {
+	e := telemetry.Event{
+		Name: "agent.tool_called", AgentID: r.agent.cfg.Agent.ID, Message: "Agent " + r.agent.cfg.Agent.ID + " called " + p.call.Name,
+		Data: map[string]any{"tool": p.call.Name, "is_error": p.entry.IsError},
+	}
+	if p.entry.Refused {
+		e.Name, e.Message = "agent.tool_refused", "A call of "+p.call.Name+" by agent "+r.agent.cfg.Agent.ID+" was refused: "+sentence(p.entry.Content)
+	}
+	return e
 }
 
 // limit cuts what a tool returned to so many bytes each of text, structure and

@@ -299,6 +299,50 @@ func TestRun_ToolCallsAreSpansAndEvents(t *testing.T) {
 	}
 }
 
+func TestRun_RefusedCallsAreSpansThatSayWhy(t *testing.T) {
+	t.Parallel()
+	hub := telemetry.New(telemetry.Config{})
+	seen := hub.Subscribe(0, func(e *telemetry.Event) bool { return strings.HasPrefix(e.Name, "agent.tool") })
+	defer seen.Close()
+	ctx, trace := hub.Trace(t.Context(), telemetry.TraceInfo{RequestID: "r1"})
+	ask := llmtest.Step{Calls: []chat.ToolCall{call("1", "files__erase", `{"path":"a"}`), call("2", "look", `{"at":1}`)}}
+	look := &tool{spec: chat.ToolSpec{Name: "look", Schema: json.RawMessage(`{"properties":{"at":{"type":"string"}}}`)}}
+	first := &journal{}
+	if _, err := newAgent(llmtest.NewScript(t, ask, llmtest.Step{Text: "ok"}), with(look)).Run(ctx, agent.Task{Message: "go", Journal: first}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`files__erase: server <nil>, tool <nil>, agent writer, read_only false, is_error true, arguments {"path":"a"}, result There is no tool named "files__erase".`,
+		`look: server <nil>, tool look, agent writer, read_only false, is_error true, arguments {"at":1}, result ` +
+			"Not called, the arguments do not fit the tool's schema:\n- at '/at': got number, want string",
+	}
+	check := func(trace *telemetry.Trace) {
+		t.Helper()
+		if diff := cmp.Diff(want, toolSpans(trace)); diff != "" {
+			t.Error(diff)
+		}
+		for _, s := range trace.Spans() {
+			if s.Kind == telemetry.KindTool && s.Value("refused") != true {
+				t.Errorf("span %s is not said to be refused", s.Name)
+			}
+		}
+		if n := trace.Totals().ToolCalls; n != 0 {
+			t.Errorf("%d tool calls, although none was made", n)
+		}
+	}
+	check(trace)
+	for _, text := range []string{`A call of files__erase by agent writer was refused: There is no tool named "files__erase".`, "A call of look by agent writer was refused: Not called"} {
+		if e := <-seen.Events(); e.Name != "agent.tool_refused" || !strings.HasPrefix(e.Message, text) {
+			t.Errorf("event %+v, want %q", e, text)
+		}
+	}
+	ctx, next := hub.Trace(t.Context(), telemetry.TraceInfo{RequestID: "r1"})
+	if _, err := newAgent(llmtest.NewScript(t, llmtest.Step{Text: "ok"}), with(look)).Run(ctx, agent.Task{Message: "go", Journal: first.after()}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	check(next)
+}
+
 func quiet(chat.Event) error { return nil }
 
 // toolSpans are the spans of tools, by name.

@@ -58,6 +58,8 @@ type entry struct {
 	// Of a Colleague.
 	Usage  chat.Usage `json:",omitzero"`
 	Agents []string   `json:",omitempty"`
+	// Refused tells that the call was not made: the result says why.
+	Refused bool `json:",omitempty"`
 
 	// handed is the answer of a colleague that has taken over; last is what the
 	// answer ends with, because the user is needed. They are not journalled: the

@@ -79,8 +79,12 @@ func (r *run) toolStep(ctx context.Context, calls []chat.ToolCall) (*entry, erro
 		return nil, err
 	}
 	for _, p := range todo {
-		if p.stale && p.colleague() == nil {
+		switch {
+		case p.stale && (p.colleague() == nil || p.entry.Refused):
 			r.record(ctx, telemetry.Replayed(ctx, telemetry.KindTool, p.call.Name), p)
+		case p.entry.Refused:
+			_, span := telemetry.Start(ctx, telemetry.KindTool, p.call.Name)
+			r.record(ctx, span, p)
 		}
 	}
 	// The frames of these events go into the commit of begin.
@@ -135,7 +139,8 @@ func (r *run) prepare(calls []chat.ToolCall) ([]*pending, error) {
 				"a call of tool %s was cut and it is unknown whether it took effect; check before asking again", c.Name)
 		}
 		if why := r.refuse(p, len(calls) == 1); why != "" {
-			p.known, p.entry.ToolResult = true, chat.ToolResult{CallID: c.ID, IsError: true, Content: why}
+			p.known, p.entry.Refused = true, true
+			p.entry.ToolResult = chat.ToolResult{CallID: c.ID, IsError: true, Content: why}
 		}
 	}
 	return todo, nil

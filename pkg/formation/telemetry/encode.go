@@ -51,6 +51,12 @@ func (r *SpanRecord) append(b []byte) []byte {
 		b = appendString(append(b, `"error":`...), r.Message)
 		first = false
 	}
+	if r.Running {
+		if !first {
+			b = append(b, ',')
+		}
+		b, first = append(b, `"running":true`...), false
+	}
 	for _, a := range r.Attributes {
 		if !first {
 			b = append(b, ',')

@@ -34,6 +34,7 @@ const (
 	AttrServer        = "server"   // string, of a tool
 	AttrTool          = "tool"     // string
 	AttrIsError       = "is_error" // bool: the tool said that it failed
+	AttrRefused       = "refused"  // bool: the call did not fit and was not made; the result says why
 	AttrFinish        = "finish_reason"
 	// AttrOperation says what a model was asked for when it was not a chat.
 	AttrOperation          = "operation"
@@ -183,6 +184,7 @@ type SpanRecord struct {
 	Kind       Kind
 	Name       string
 	Error      bool
+	Running    bool   // it is open, and so is the turn
 	Message    string // of the error
 	Started    time.Time
 	Duration   time.Duration // until now for a span that is open
@@ -213,6 +215,7 @@ func (s *Span) record(now time.Time) SpanRecord {
 	}
 	if !s.ended && !s.replayed {
 		r.Duration = now.Sub(s.started)
+		r.Running = s.trace.running()
 	}
 	copy(r.Attributes, s.attrs)
 	return r

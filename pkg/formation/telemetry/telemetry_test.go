@@ -144,12 +144,44 @@ func TestTrace_ShowsWhatStillRuns(t *testing.T) {
 	t.Parallel()
 	h := telemetry.New(telemetry.Config{Now: newClock().Now})
 	ctx, trace := h.Trace(t.Context(), telemetry.TraceInfo{})
+	ctx, turn := telemetry.Start(ctx, telemetry.KindTurn, "turn")
 	_, s := telemetry.Start(ctx, telemetry.KindTool, "slow")
+	_, m := telemetry.Start(ctx, telemetry.KindModel, "m")
+	m.End(nil)
 	first, second := show(t, trace), show(t, trace)
-	if a, b := first.Spans[0].DurationMS, second.Spans[0].DurationMS; a <= 0 || b <= a {
+	if a, b := first.Spans[1].DurationMS, second.Spans[1].DurationMS; a <= 0 || b <= a {
 		t.Errorf("an open span lasts %v ms, then %v ms", a, b)
 	}
+	if s := first.Spans[1]; s.Status != "ok" || s.Attributes["running"] != true || first.Spans[0].Attributes["running"] != true || first.Spans[2].Attributes["running"] != nil {
+		t.Errorf("what runs is not told from what has ended: %+v", first.Spans)
+	}
+	if first.Totals.ToolCalls != 1 || first.Totals.ModelCalls != 1 {
+		t.Errorf("totals = %+v", first.Totals)
+	}
 	s.End(nil)
+	if got := show(t, trace); got.Spans[1].Attributes["running"] != nil || got.Totals.ToolCalls != 1 {
+		t.Errorf("after its end: %+v, %+v", got.Spans[1], got.Totals)
+	}
+	_, _ = telemetry.Start(ctx, telemetry.KindTool, "left open")
+	turn.End(nil)
+	if got := show(t, trace); got.Spans[3].Attributes["running"] != nil || got.Totals.ToolCalls != 1 {
+		t.Errorf("the turn is over: %+v, %+v", got.Spans[3], got.Totals)
+	}
+}
+
+func TestTrace_ARefusedCallIsNoCall(t *testing.T) {
+	t.Parallel()
+	h := telemetry.New(telemetry.Config{})
+	ctx, trace := h.Trace(t.Context(), telemetry.TraceInfo{})
+	_, s := telemetry.Start(ctx, telemetry.KindTool, "made_up")
+	s.Set(telemetry.AttrRefused, true)
+	s.End(nil)
+	if got := show(t, trace); len(got.Spans) != 1 || got.Totals.ToolCalls != 0 {
+		t.Errorf("%+v", got)
+	}
+	if text := metricsOf(t, h); strings.Contains(text, "made_up") {
+		t.Errorf("a name that a model made up is in the metrics:\n%s", text)
+	}
 }
 
 func TestTrace_ReplayedStepsCountButTakeNoTime(t *testing.T) {

@@ -37,7 +37,7 @@ type Trace struct {
 type Totals struct {
 	Duration   time.Duration
 	ModelCalls int // without cached answers, which asked no model
-	ToolCalls  int
+	ToolCalls  int // without refused ones, which called no tool
 	Tokens     Tokens
 	// Cost is nil when a model that was asked has no price, or none was asked.
 	Cost *Cost
@@ -98,6 +98,9 @@ func (t *Trace) count(s *Span) {
 			t.charge(s)
 		}
 	case KindTool:
+		if s.flag(AttrRefused) {
+			return
+		}
 		t.totals.ToolCalls++
 	default:
 	}
@@ -122,7 +125,11 @@ func (t *Trace) charge(s *Span) {
 	t.totals.Cost = &sum
 }
 
-// Totals are the sums over the spans that have ended.
+// running tells that the turn has not ended; mu is held.
+func (t *Trace) running() bool { return !t.ended && (t.turn == nil || !t.turn.ended) }
+
+// Totals are the sums over the spans. Of those that are open the calls count;
+// what they cost is not known yet.
 func (t *Trace) Totals() Totals {
 	if t == nil {
 		return Totals{}
@@ -132,6 +139,17 @@ func (t *Trace) Totals() Totals {
 	defer t.mu.Unlock()
 	sum := t.totals
 	sum.Dropped = t.dropped
+	if t.running() {
+		for _, s := range t.spans {
+			switch {
+			case s.ended:
+			case s.kind == KindModel:
+				sum.ModelCalls++
+			case s.kind == KindTool:
+				sum.ToolCalls++
+			}
+		}
+	}
 	if sum.unpriced {
 		sum.Cost = nil
 	}

@@ -89,7 +89,7 @@ func describe(r *telemetry.SpanRecord) (name string, kind trace.SpanKind, attrs 
 		if failed, _ := r.Value(telemetry.AttrIsError).(bool); failed && !r.Error {
 			attrs = append(attrs, keyError.String("tool_error"))
 		}
-		return opTool + " " + tool, trace.SpanKindInternal, append(attrs, rest(r, telemetry.AttrServer, "read_only", "replayed")...)
+		return opTool + " " + tool, trace.SpanKindInternal, append(attrs, rest(r, telemetry.AttrServer, "read_only", telemetry.AttrRefused, "replayed")...)
 	case telemetry.KindTurn, telemetry.KindDelegation:
 		who := r.Text(telemetry.AttrAgent)
 		if who == "" && r.Kind == telemetry.KindDelegation {
