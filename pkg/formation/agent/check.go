@@ -1,16 +1,11 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // refuse tells the model what is wrong with a call that can't be made; "" when
@@ -28,8 +23,8 @@ func (r *run) refuse(p *pending, only bool) string {
 	if len(p.call.Args) == 0 {
 		p.call.Args = json.RawMessage("{}")
 	}
-	args, err := jsonschema.UnmarshalJSON(bytes.NewReader(p.call.Args))
-	if err != nil {
+	var args any
+	if json.Unmarshal(p.call.Args, &args) != nil {
 		return "The arguments are not valid JSON. Send them again as one JSON object."
 	}
 	if _, ok := args.(map[string]any); !ok {
@@ -70,72 +65,3 @@ func placeholder(at string, v any) (where, text string) {
 	}
 	return "", ""
 }
-
-// maxFaults is how many lines a model is told of what is wrong.
-const maxFaults = 8
-
-// maxSchemas is how many compiled schemas an agent keeps. Tools come and go
-// with their servers.
-const maxSchemas = 512
-
-// schemas checks arguments; each schema is compiled when it is first needed.
-type schemas struct {
-	mu       sync.Mutex                    // guards the field that follows
-	compiled map[string]*jsonschema.Schema // by text; nil for one that is none
-}
-
-// check tells how args break a schema, a line for each fault; "" when they do
-// not. A schema that can't be read is left to the tool.
-func (s *schemas) check(schema json.RawMessage, args any) string {
-	if len(schema) == 0 {
-		return ""
-	}
-	compiled := s.get(string(schema))
-	if compiled == nil {
-		return ""
-	}
-	var wrong *jsonschema.ValidationError
-	if !errors.As(compiled.Validate(args), &wrong) {
-		return ""
-	}
-	lines := strings.Split(wrong.Error(), "\n")
-	if len(lines) > 1 {
-		lines = lines[1:] // the first names the schema
-	}
-	if len(lines) > maxFaults {
-		lines = append(lines[:maxFaults], "- …")
-	}
-	return strings.Join(lines, "\n")
-}
-
-func (s *schemas) get(text string) *jsonschema.Schema {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	compiled, ok := s.compiled[text]
-	if ok {
-		return compiled
-	}
-	if s.compiled == nil || len(s.compiled) >= maxSchemas {
-		s.compiled = make(map[string]*jsonschema.Schema)
-	}
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-	if err == nil {
-		c := jsonschema.NewCompiler()
-		c.UseLoader(noLoader{})
-		if err = c.AddResource(schemaName, doc); err == nil {
-			compiled, err = c.Compile(schemaName)
-		}
-	}
-	if err != nil {
-		compiled = nil
-	}
-	s.compiled[text] = compiled
-	return compiled
-}
-
-const schemaName = "tool:arguments"
-
-// noLoader keeps a tool server's schema from reading files and addresses.
-type noLoader struct{}
-
-func (noLoader) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not read", url) }
