@@ -56,6 +56,23 @@ func TestDiscover_ServersThatFailAreToldAndTheOthersWork(t *testing.T) {
 	}
 }
 
+func TestDiscover_TheCauseInTheWordsOfADeadProcessIsToldFirstAndOnce(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil, self(t, "index", "throws"), self(t, "dies", "dies"))
+	warnings := c.Discover(t.Context())
+	said := []string{
+		"exit status 1; its last words: Error: Cannot find module '/outside/index.js' | requireStack: [] | } | Node.js v20.20.2",
+		"exit status 1; its last words: no configuration found | giving up",
+	}
+	for i, s := range c.Servers() {
+		for _, text := range []string{warnings[i], s.LastError} {
+			if !strings.HasSuffix(text, said[i]) || strings.Count(text, "its last words") != 1 {
+				t.Errorf("%s: %q, want %q once at its end", s.ID, text, said[i])
+			}
+		}
+	}
+}
+
 func TestProcess_LinesThatAreNoMessagesAreSkipped(t *testing.T) {
 	t.Parallel()
 	c := open(t, nil, self(t, "chatty", "chatty"))

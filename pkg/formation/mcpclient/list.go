@@ -126,10 +126,13 @@ func (s *server) discover(ctx context.Context, user string) error {
 		x.brief.Store(!used)
 		err = s.ask(ctx, x)
 		l.release(x)
-	} else if s.c.life.Err() == nil {
-		err = errors.New(s.because(err))
+		s.connected(err)
+		return err
 	}
 	s.connected(err)
+	if s.c.life.Err() == nil {
+		err = errors.New(s.because(err))
+	}
 	return err
 }
 

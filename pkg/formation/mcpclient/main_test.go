@@ -39,6 +39,11 @@ func toolServer(kind string, args []string) error {
 	case "dies":
 		fmt.Fprintln(os.Stderr, "no configuration found")
 		return errors.New("giving up")
+	case "throws": // dies with a dump after the cause
+		return errors.New(strings.Join([]string{
+			"loader:1210", "  throw new Error(`Cannot find`)", "  ^", "", "Error: Cannot find module '/outside/index.js'", "    at resolve (loader:1207:15)",
+			"  code: 'MODULE_NOT_FOUND',", "  requireStack: []", "}", "", "Node.js v20.20.2",
+		}, "\n"))
 	case "silent": // reads and never answers
 		_, err := io.Copy(io.Discard, os.Stdin)
 		return err

@@ -171,9 +171,11 @@ func pause(ctx context.Context, try int) bool {
 	}
 }
 
-// words are the last lines that a process wrote to its standard error.
+// words are what a process wrote to its standard error: its last lines, and the
+// first that names an error, since many programs write a dump after it.
 type words struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields that follow
+	cause string
 	lines []string
 }
 
@@ -190,6 +192,9 @@ func (w *words) add(line []byte) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.cause == "" && namesError(text) {
+		w.cause = text
+	}
 	if w.lines = append(w.lines, text); len(w.lines) > lastLines {
 		w.lines = w.lines[1:]
 	}
@@ -198,14 +203,30 @@ func (w *words) add(line []byte) {
 func (w *words) clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lines = nil
+	w.cause, w.lines = "", nil
 }
 
-// String implements fmt.Stringer.
+// String implements fmt.Stringer. The cause comes first.
 func (w *words) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Join(w.lines, " | ")
+	all := make([]string, 0, lastLines+1)
+	if w.cause != "" {
+		all = append(all, w.cause)
+	}
+	for _, line := range w.lines {
+		if line != w.cause {
+			all = append(all, line)
+		}
+	}
+	return strings.Join(all, " | ")
+}
+
+// namesError tells a line that says what went wrong, as "Error: EACCES …",
+// "error: …" or "TypeError [ERR_X]: …". A line of code that throws is none.
+func namesError(line string) bool {
+	line = strings.ToLower(line)
+	return strings.Contains(line, "error:") || strings.Contains(line, "error [")
 }
 
 // watch asks a server over HTTP whether it is well, until ctx ends.
