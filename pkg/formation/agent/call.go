@@ -89,7 +89,7 @@ func (r *run) call(ctx context.Context, p *pending) error {
 		p.entry.last = &answer
 		p.entry.ToolResult = chat.ToolResult{IsError: true, Content: sentence(need.Error())}
 	} else if err != nil {
-		r.agent.cfg.Log.Warn().Err(err).Str("tool", p.call.Name).Msg("tool call was cut")
+		telemetry.Log(ctx, r.agent.cfg.Log).Warn().Err(err).Str("agent", r.agent.cfg.Agent.ID).Str("tool", p.call.Name).Msg("tool call was cut")
 		p.entry.ToolResult = chat.ToolResult{IsError: true, Content: cutText(p, err)}
 	}
 	r.record(ctx, span, p)

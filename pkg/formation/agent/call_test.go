@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/formation/agent"
 	"github.com/agentformation/service/pkg/formation/chat"
@@ -46,6 +48,25 @@ func TestRun_ACutCallIsAnErrorForTheModelAndTheTurnGoesOn(t *testing.T) {
 				t.Fatalf("answer %q, error %v, %d calls", answer.Content, err, pay.calls.Load())
 			}
 		})
+	}
+}
+
+func TestRun_TheRecordOfACutCallNamesItsTurn(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	ctx, _ := telemetry.New(telemetry.Config{}).Trace(t.Context(), telemetry.TraceInfo{RequestID: "r1", UserID: "ann", SessionID: "s1"})
+	script := llmtest.NewScript(t, llmtest.Step{Calls: []chat.ToolCall{call("1", "pay", "{}")}}, llmtest.Step{Text: "told"})
+	pay := &tool{spec: chat.ToolSpec{Name: "pay"}, do: func(json.RawMessage) (chat.ToolResult, error) { return chat.ToolResult{}, errors.New("gone") }}
+	a := newAgent(script, func(c *agent.Config) {
+		with(pay)(c)
+		c.Log = zerolog.New(&log)
+	})
+	if _, err := a.Run(ctx, agent.Task{Message: "go", Journal: &journal{}}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"level":"warn","request":"r1","user":"ann","session":"s1","error":"gone","agent":"writer","tool":"pay","message":"tool call was cut"}` + "\n"
+	if diff := cmp.Diff(want, log.String()); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -309,7 +330,7 @@ func TestRun_RefusedCallsAreSpansThatSayWhy(t *testing.T) {
 	seen := hub.Subscribe(0, func(e *telemetry.Event) bool { return strings.HasPrefix(e.Name, "agent.tool") })
 	defer seen.Close()
 	ctx, trace := hub.Trace(t.Context(), telemetry.TraceInfo{RequestID: "r1"})
-	ask := llmtest.Step{Calls: []chat.ToolCall{call("1", "files__erase", `{"path":"a"}`), call("2", "look", `{"at":1}`)}}
+	ask := llmtest.Step{Calls: []chat.ToolCall{call("1", "files__erase", `{"path":"a"}`), call("2", "look", `{"at":true}`)}}
 	look := &tool{spec: chat.ToolSpec{Name: "look", Schema: json.RawMessage(`{"properties":{"at":{"type":"string"}}}`)}}
 	first := &journal{}
 	if _, err := newAgent(llmtest.NewScript(t, ask, llmtest.Step{Text: "ok"}), with(look)).Run(ctx, agent.Task{Message: "go", Journal: first}, quiet); err != nil {
@@ -317,8 +338,8 @@ func TestRun_RefusedCallsAreSpansThatSayWhy(t *testing.T) {
 	}
 	want := []string{
 		`files__erase: server <nil>, tool <nil>, agent writer, read_only false, is_error true, arguments {"path":"a"}, result There is no tool named "files__erase".`,
-		`look: server <nil>, tool look, agent writer, read_only false, is_error true, arguments {"at":1}, result ` +
-			"Not called, the arguments do not fit the tool's schema:\n- at '/at': got number, want string",
+		`look: server <nil>, tool look, agent writer, read_only false, is_error true, arguments {"at":true}, result ` +
+			"Not called, the arguments do not fit the tool's schema:\n- at '/at': got boolean, want string",
 	}
 	check := func(trace *telemetry.Trace) {
 		t.Helper()

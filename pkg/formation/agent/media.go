@@ -12,6 +12,7 @@ import (
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -139,7 +140,7 @@ func (r *run) lookAt(ctx context.Context, i int, w way) (told, error) {
 	switch {
 	case err != nil && f.Text != "" && ctx.Err() == nil && fault.NameOf(err) != "BUDGET_EXCEEDED":
 		// The text of the document was read already, if less well.
-		r.agent.cfg.Log.Warn().Err(err).Str("file", f.MediaType).Msg("the model for documents failed; its text is used")
+		telemetry.Log(ctx, r.agent.cfg.Log).Warn().Err(err).Str("agent", r.agent.cfg.Agent.ID).Str("file", f.MediaType).Msg("the model for documents failed; its text is used")
 		return told{Text: f.Text, head: f.MediaType}, nil
 	case err != nil:
 		return told{}, fmt.Errorf("look at %s: %w", f.Kind, err)

@@ -104,7 +104,7 @@ func (r *run) think(ctx context.Context) (modelReply, error) {
 		return reply, err
 	}
 	if less, ok := r.shorter(messages); ok {
-		r.agent.cfg.Log.Warn().Err(err).Msg("the conversation is too long for the model; asking with shorter tool results")
+		telemetry.Log(ctx, r.agent.cfg.Log).Warn().Err(err).Str("agent", r.agent.cfg.Agent.ID).Msg("the conversation is too long for the model; asking with shorter tool results")
 		return r.ask(ctx, less)
 	}
 	return reply, err

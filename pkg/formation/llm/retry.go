@@ -8,6 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
 // Waits between attempts. A provider that asks for more than maxRetryAfter is
@@ -46,9 +47,9 @@ func (c *call) run(ctx context.Context, modelID string) error {
 		return err
 	}
 	c.keep = nil // another model's answer is not this one's
-	c.router.cfg.Log.Warn().Str("model", modelID).Str("fallback", fallback).Err(err).AnErr("cause", causeOf(err)).Msg("model failed, asking the fallback")
+	telemetry.Log(ctx, c.router.cfg.Log).Warn().Str("model", modelID).Str("fallback", fallback).Err(err).AnErr("cause", causeOf(err)).Msg("model failed, asking the fallback")
 	if ferr := c.ask(ctx, fallback); ferr != nil {
-		c.router.cfg.Log.Warn().Str("model", fallback).Err(ferr).AnErr("cause", causeOf(ferr)).Msg("fallback model failed")
+		telemetry.Log(ctx, c.router.cfg.Log).Warn().Str("model", fallback).Err(ferr).AnErr("cause", causeOf(ferr)).Msg("fallback model failed")
 		if ctx.Err() != nil || c.refused != nil {
 			return ferr
 		}
@@ -102,7 +103,7 @@ func (c *call) persist(ctx context.Context, t target, retries int, attempt func(
 		backoff.WithMaxTries(uint(max(retries, 0))+1),
 		backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, wait time.Duration) {
-			c.router.cfg.Log.Warn().Str("model", t.id).Err(err).AnErr("cause", causeOf(err)).Dur("wait", wait).Msg("model call failed, trying again")
+			telemetry.Log(ctx, c.router.cfg.Log).Warn().Str("model", t.id).Err(err).AnErr("cause", causeOf(err)).Dur("wait", wait).Msg("model call failed, trying again")
 		}))
 	return c.explain(ctx, t.id, err)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -119,7 +120,7 @@ func (s *server) discoverFor(ctx context.Context, user string) {
 	ctx, cancel := context.WithTimeout(ctx, userWait)
 	defer cancel()
 	if err := s.discover(ctx, user); err != nil {
-		s.c.cfg.Log.Warn().Str("server", s.key).Err(err).Msg("a tool server can't be asked for its tools")
+		telemetry.Log(ctx, s.c.cfg.Log).Warn().Str("server", s.key).Err(err).Msg("a tool server can't be asked for its tools")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/agent"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -43,7 +44,7 @@ func (o *Overlord) respond(ctx context.Context, in Input, answer chat.Answer, si
 		}
 	}
 	o.ask(in, &answer)
-	answer.Widgets = o.widgets(ctx, in, answer)
+	answer.Widgets = o.widgets(ctx, answer)
 	return o.format(answer)
 }
 
@@ -95,7 +96,7 @@ func (o *Overlord) synthesize(ctx context.Context, in Input, draft chat.Answer, 
 	if err == nil {
 		return answer, nil
 	}
-	o.cfg.Log.Warn().Err(err).Str("request", in.RequestID).Msg("wording the answer by model did not work; the draft is the answer")
+	telemetry.Log(ctx, o.cfg.Log).Warn().Err(err).Msg("wording the answer by model did not work; the draft is the answer")
 	if err := say(chat.Event{Restart: true}); err != nil {
 		return chat.Answer{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
 	"github.com/agentformation/service/pkg/formation/overlord/clarify"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
 // replied is an answer to a question.
@@ -103,7 +104,7 @@ func (o *Overlord) understand(ctx context.Context, in Input) (clarify.Reply, err
 		return clarify.Reply{}, cause
 	}
 	if err != nil {
-		o.cfg.Log.Warn().Err(err).Str("request", in.RequestID).Msg("understanding a reply by model did not work; its words decide")
+		telemetry.Log(ctx, o.cfg.Log).Warn().Err(err).Msg("understanding a reply by model did not work; its words decide")
 		return guess, nil
 	}
 	payload, err := json.Marshal(r)

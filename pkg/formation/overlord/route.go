@@ -11,6 +11,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/agent"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -158,7 +159,7 @@ func (r *router) route(ctx context.Context, in Input) Decision {
 	d, err := r.ask(ctx, in, t, ranked, guess)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.cfg.Log.Warn().Err(err).Msg("routing by model did not work; routing by words")
+			telemetry.Log(ctx, r.cfg.Log).Warn().Err(err).Msg("routing by model did not work; routing by words")
 		}
 		return byWords
 	}

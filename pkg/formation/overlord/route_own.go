@@ -14,7 +14,7 @@ import (
 // refuse answers a threat with a fixed text; no agent and no further model sees
 // the message.
 func (o *Overlord) refuse(ctx context.Context, in Input, d Decision, sink chat.Sink) (chat.Answer, error) {
-	o.cfg.Log.Warn().Str("request", in.RequestID).Str("threat", d.Threat()).Msg("a message was refused")
+	telemetry.Log(ctx, o.cfg.Log).Warn().Str("threat", d.Threat()).Msg("a message was refused")
 	telemetry.Emit(ctx, telemetry.Event{
 		Level: telemetry.Warning, Name: "chat.refused", Message: "The message was refused", Data: map[string]any{"threat_type": d.Threat()},
 	})
@@ -43,7 +43,7 @@ func (o *Overlord) converse(ctx context.Context, in Input, d Decision, sink chat
 	if err == nil {
 		return answer, nil
 	}
-	o.cfg.Log.Warn().Err(err).Str("request", in.RequestID).Msg("small talk by model did not work; an agent answers")
+	telemetry.Log(ctx, o.cfg.Log).Warn().Err(err).Msg("small talk by model did not work; an agent answers")
 	if said {
 		if err := sink(chat.Event{Type: chat.Content, Stage: chat.StageResponseGeneration, Restart: true}); err != nil {
 			return chat.Answer{}, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/telemetry"
 )
 
 // The clamps of widgets (reference runtime.md 6.1). Sizes are bytes of the
@@ -28,13 +29,13 @@ const (
 
 // widgets returns what is shown with an answer: what fits, in order. A widget
 // that is too large, or has nothing to show, is left out whole.
-func (o *Overlord) widgets(_ context.Context, in Input, answer chat.Answer) []chat.Widget {
+func (o *Overlord) widgets(ctx context.Context, answer chat.Answer) []chat.Widget {
 	if !o.cfg.Formation.Overlord.Response.Widgets {
 		return nil
 	}
 	kept := clamp(answer.Widgets)
 	if dropped := len(answer.Widgets) - len(kept); dropped > 0 {
-		o.cfg.Log.Warn().Str("request", in.RequestID).Int("dropped", dropped).Msg("widgets that are too large or empty are left out")
+		telemetry.Log(ctx, o.cfg.Log).Warn().Int("dropped", dropped).Msg("widgets that are too large or empty are left out")
 	}
 	return kept
 }

@@ -1,10 +1,13 @@
 package telemetry
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // LogEvent is the name of the events that are records of the log.
@@ -77,4 +80,24 @@ func logLevel(name string) Level {
 	default:
 		return Info
 	}
+}
+
+// Log returns log with the ids of the turn that ctx belongs to, so that its
+// records can be found by them; without a trace it is log itself. It is for
+// records that are rarely written: each call copies what log says of itself.
+func Log(ctx context.Context, log zerolog.Logger) *zerolog.Logger {
+	t := TraceOf(ctx)
+	if t == nil {
+		return &log
+	}
+	with := log.With()
+	for _, id := range [...]struct{ name, value string }{
+		{"request", t.info.RequestID}, {"user", t.info.UserID}, {"session", t.info.SessionID},
+	} {
+		if id.value != "" {
+			with = with.Str(id.name, id.value)
+		}
+	}
+	own := with.Logger()
+	return &own
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"github.com/agentformation/service/pkg/formation/telemetry"
@@ -181,6 +182,20 @@ func TestTrace_ARefusedCallIsNoCall(t *testing.T) {
 	}
 	if text := metricsOf(t, h); strings.Contains(text, "made_up") {
 		t.Errorf("a name that a model made up is in the metrics:\n%s", text)
+	}
+}
+
+func TestLog_RecordsOfATurnNameIt(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := zerolog.New(&out)
+	h := telemetry.New(telemetry.Config{})
+	ctx, _ := h.Trace(t.Context(), telemetry.TraceInfo{RequestID: "req_1", UserID: "ann"})
+	telemetry.Log(ctx, log).Warn().Msg("in a turn")
+	telemetry.Log(t.Context(), log).Warn().Msg("outside")
+	want := `{"level":"warn","request":"req_1","user":"ann","message":"in a turn"}` + "\n" + `{"level":"warn","message":"outside"}` + "\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
 	}
 }
 
