@@ -117,14 +117,8 @@ func (a *app) printTrace(trace *client.Trace, verbose bool) error {
 	t := table{heading: []string{"STEP", "TOOK", "TOKENS", "COST", "STATUS"}}
 	rows := treeOf(trace.Spans)
 	for _, r := range rows {
-		status := cell{r.span.Status, statusColour(r.span.Status)}
-		if note := r.span.note(); note != "" {
-			status = cell{note, red}
-		} else if r.span.flag("running") {
-			status = cell{"running", yellow}
-		}
 		t.rows = append(t.rows, []cell{
-			{text: r.branch + r.span.label()}, {text: millis(r.span.DurationMS)}, {text: r.span.tokens()}, {text: r.span.cost()}, status,
+			{text: r.branch + r.span.label()}, {text: millis(r.span.DurationMS)}, {text: r.span.tokens()}, {text: r.span.cost()}, r.span.state(),
 		})
 	}
 	if err := a.printTable(a.out, t); err != nil {

@@ -122,17 +122,22 @@ func joinWords(a, b string) string {
 	return a + ", " + b
 }
 
-// note says what went wrong, "" when nothing did.
-func (s *shownSpan) note() string {
-	switch failed := s.text("error"); {
+// state says how a step went, and why when something was wrong.
+func (s *shownSpan) state() cell {
+	failed, dropped := s.text("error"), s.text("dropped")
+	switch {
 	case failed != "":
-		return "error: " + trouble(failed)
+		return cell{"error: " + trouble(failed), red}
 	case s.flag("refused"):
-		return "refused: " + trouble(s.text("result"))
+		return cell{"refused: " + trouble(s.text("result")), red}
 	case s.flag("is_error"):
-		return "tool error: " + trouble(s.text("result"))
+		return cell{"tool error: " + trouble(s.text("result")), red}
+	case dropped != "":
+		return cell{trouble(dropped), yellow}
+	case s.flag("running"):
+		return cell{"running", yellow}
 	}
-	return ""
+	return cell{s.Status, statusColour(s.Status)}
 }
 
 // tokens are those that a model call used; what memory estimates is none.

@@ -37,6 +37,9 @@ type Decision struct {
 	// model decides this.
 	SmallTalk bool      `json:"small_talk,omitempty"`
 	Analysis  *Analysis `json:"analysis,omitempty"`
+	// Dropped says why words decided although a model was to: short, and as the
+	// model or its provider put it.
+	Dropped string `json:"dropped,omitempty"`
 
 	candidates []Candidate // best first
 }
@@ -55,6 +58,8 @@ const (
 	// The part of a message that a routing model reads; the rest rarely changes
 	// who should answer and costs tokens.
 	maxRouteChars = 4000
+	// What is kept of the reason why a model's answer was not used, in bytes.
+	maxDropped = 300
 	// Tools may come and go while a formation runs; how long it takes at most
 	// until routing knows.
 	toolsFresh = time.Minute
@@ -161,6 +166,7 @@ func (r *router) route(ctx context.Context, in Input) Decision {
 		if ctx.Err() == nil {
 			telemetry.Log(ctx, r.cfg.Log).Warn().Err(err).Msg("routing by model did not work; routing by words")
 		}
+		byWords.Dropped = "the model's answer could not be used: " + clip(err.Error(), maxDropped)
 		return byWords
 	}
 	r.store(key, d)

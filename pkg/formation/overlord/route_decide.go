@@ -95,6 +95,9 @@ func trace(span *telemetry.Span, d Decision, err error) {
 	if d.Reason != "" {
 		span.Set("reason", d.Reason)
 	}
+	if d.Dropped != "" {
+		span.Set("dropped", d.Dropped)
+	}
 	span.Set("off_topic", d.OffTopic)
 	if d.SmallTalk {
 		span.Set("small_talk", true)

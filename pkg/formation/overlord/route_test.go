@@ -348,6 +348,36 @@ func routingSpan(t *testing.T, f *manifest.Formation, script *llmtest.Script, in
 	return nil
 }
 
+func TestTrace_TellsWhyAModelsChoiceWasDropped(t *testing.T) {
+	t.Parallel()
+	agent := llmtest.Step{Purpose: "agent", Text: "ok"}
+	for name, tc := range map[string]struct {
+		first llmtest.Step
+		want  string
+	}{
+		"no JSON":       {llmtest.Step{Purpose: "routing", Text: "the cook"}, `the routing model's answer holds no JSON object: "the cook"`},
+		"unknown agent": {llmtest.Step{Purpose: "routing", Text: `{"agent_id":"chef"}`}, `the routing model named the unknown agent "chef"`},
+		"no answer":     {llmtest.Step{Purpose: "routing", Err: errors.New("down")}, "ask the routing model: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			entries := journal{}
+			in := overlord.Input{Message: "pasta in the oven", Journal: entries}
+			want := "the model's answer could not be used: " + tc.want
+			check := func(span map[string]string) {
+				t.Helper()
+				var got string
+				if err := json.Unmarshal([]byte(span["dropped"]), &got); err != nil || !strings.HasPrefix(got, want) || span["method"] != `"heuristic"` {
+					t.Errorf("%v (%v), want %q", span, err, want)
+				}
+			}
+			check(routingSpan(t, team(), llmtest.NewScript(t, tc.first, agent), in))
+			in.Journal = journal{"route": entries["route"]}
+			check(routingSpan(t, team(), llmtest.NewScript(t, agent), in))
+		})
+	}
+}
+
 func TestTrace_TellsWhoWasConsideredAndWhy(t *testing.T) {
 	t.Parallel()
 	agent := llmtest.Step{Purpose: "agent", Text: "ok"}
@@ -359,6 +389,9 @@ func TestTrace_TellsWhoWasConsideredAndWhy(t *testing.T) {
 	if byWords["method"] != `"heuristic"` || byWords["chosen"] != `"cook"` || byWords["off_topic"] != "false" || len(agents) != 3 ||
 		agents[0].ID != "cook" || len(agents[0].Reasons) == 0 || agents[0].Score <= agents[1].Score {
 		t.Errorf("by words: %v", byWords)
+	}
+	if byWords["dropped"] != "" {
+		t.Errorf("no model was to choose, yet one was dropped: %v", byWords)
 	}
 	byModel := routingSpan(t, team(), llmtest.NewScript(t,
 		llmtest.Step{Purpose: "routing", Text: `{"agent_id":"coder","complexity_score":4,"reasoning":"why not"}`}, agent), overlord.Input{Message: "pasta"})
