@@ -175,7 +175,7 @@ func layout(r Request) map[string]string {
 			"SOUL.md": "formation/SOUL.md", ".gitignore": "formation/gitignore",
 		}
 		if r.Template == templateTeam {
-			for _, name := range []string{"agents/researcher.afs", "agents/writer.afs", "sops/report.md"} {
+			for _, name := range []string{"agents/researcher.afs", "agents/writer.afs"} {
 				files[name] = "formation/" + name
 			}
 		}

@@ -30,7 +30,7 @@ func Templates(kind string) []Template {
 		for _, p := range providers() {
 			all = append(all, Template{p.name, "one agent with a model of " + p.title})
 		}
-		return append(all, Template{templateTeam, "three agents that share the work, and a procedure for it, on the offline model"})
+		return append(all, Template{templateTeam, "three agents that share the work, on the offline model"})
 	case manifest.FileAgent:
 		return []Template{
 			{"generalist", "answers what nobody else is asked for"},
