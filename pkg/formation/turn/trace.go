@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -49,11 +50,14 @@ func (t *live) tellProgress(e chat.Event) {
 	if t.quiet || e.Type != chat.Progress || !telemetry.Listening(t.ctx) {
 		return
 	}
-	data := map[string]any{"stage": e.Stage}
+	data, message := map[string]any{"stage": e.Stage}, e.Content
 	if e.ToolName != "" {
 		data["tool_name"] = e.ToolName
+		if !strings.Contains(message, e.ToolName) { // not every observer sees the data
+			message = strings.TrimSuffix(e.ToolName+": "+message, ": ")
+		}
 	}
-	t.tell("chat.progress", e.Content, data)
+	t.tell("chat.progress", message, data)
 }
 
 // tellEnd tells how a turn ended. What was asked and answered is not told.

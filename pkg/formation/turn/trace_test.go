@@ -69,6 +69,30 @@ func asking(h handler) handler {
 	}
 }
 
+func TestEvents_TheProgressOfAToolNamesIt(t *testing.T) {
+	t.Parallel()
+	hub := telemetry.New(telemetry.Config{})
+	sub := hub.Subscribe(0, func(e *telemetry.Event) bool { return e.Name == "chat.progress" })
+	defer sub.Close()
+	p := start(t, filepath.Join(t.TempDir(), "s.db"), "a", handler(func(ctx context.Context, in overlord.Input, sink chat.Sink) (chat.Answer, error) {
+		for _, e := range []chat.Event{
+			{Stage: chat.StageThinking, Content: "Thinking"}, {ToolName: "look", Content: "Calling look"}, {ToolName: "look", Content: "25%"}, {ToolName: "look"},
+		} {
+			e.Type = chat.Progress
+			if err := sink(e); err != nil {
+				return chat.Answer{}, err
+			}
+		}
+		return say("done")(ctx, in, sink)
+	}), options{hub: hub})
+	wait(t, begin(t, p, turn.Request{}))
+	for _, want := range []string{"Thinking", "Calling look", "look: 25%", "look"} {
+		if e := <-sub.Events(); e.Message != want {
+			t.Errorf("message %q, want %q", e.Message, want)
+		}
+	}
+}
+
 func TestTrace_IsStoredWithTheEndOfItsTurn(t *testing.T) {
 	t.Parallel()
 	hub := telemetry.New(telemetry.Config{})
