@@ -169,7 +169,7 @@ func (d *decoder) authVariables(o *object, a *Auth) {
 			continue
 		}
 		o.used = append(o.used, e.key)
-		if !envName.MatchString(e.key) {
+		if !envName().MatchString(e.key) {
 			d.fault(&node{file: o.n.file, at: e.at}, o.key(e.key), RuleEnvName, "%q is no name of a variable; it has letters, digits and _", shorten(e.key))
 			continue
 		}
@@ -183,7 +183,7 @@ func (d *decoder) authVariables(o *object, a *Auth) {
 
 // literalVariable warns about a key in a variable whose name says that it is one.
 func (d *decoder) literalVariable(v *node, key, name string) {
-	if sensitive.MatchString(name) {
+	if sensitive().MatchString(name) {
 		d.literal(v, key)
 	}
 }

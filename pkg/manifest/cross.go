@@ -42,7 +42,7 @@ func (l *loader) checkServers() {
 				l.d.fault(at, u.key, RuleDuplicate, "the server %q is listed twice; keep one", shorten(u.ID))
 			case u.Own == nil && !slices.ContainsFunc(l.servers, func(s MCPServer) bool { return s.ID == u.ID }):
 				l.d.fault(at, u.key, RuleReference, "mcp.servers has no server %q", shorten(u.ID))
-				if agentID.MatchString(u.ID) && l.pathOf(u.ID, mcpFiles()) != "" {
+				if agentID().MatchString(u.ID) && l.pathOf(u.ID, mcpFiles()) != "" {
 					l.d.faults[len(l.d.faults)-1].Message += "; its file is there, so list it"
 				}
 				l.d.faults[len(l.d.faults)-1].Suggestion = l.d.guess(u.ID, ids)

@@ -3,13 +3,12 @@ package manifest
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 )
 
-var agentID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var agentID = lazily(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // agentExtensions are the endings of an agent file, in the order they are
 // looked for.
@@ -192,11 +191,11 @@ func (d *decoder) agentHead(o *object, a *Agent, p agentPlace) *node {
 	o.require("id", "id: my-agent")
 	at := o.n
 	id := o.word("id")
-	patterned(id.schema, agentID.String())
+	patterned(id.schema, agentID().String())
 	if id.v != nil && *id.v != "" {
 		at = o.n.get("id")
 		switch {
-		case !agentID.MatchString(*id.v):
+		case !agentID().MatchString(*id.v):
 			d.fault(at, o.key("id"), RuleAgentID, "%q is no agent id; it has letters, digits and . _ - only", shorten(*id.v))
 		case p.listed != "" && p.listed != *id.v:
 			d.fault(at, o.key("id"), RuleAgentMismatch, "is %q, but the manifest lists this file as %q; use one id", *id.v, p.listed)

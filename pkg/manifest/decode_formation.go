@@ -12,14 +12,14 @@ import (
 )
 
 var (
-	formationID  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{1,48}[a-z0-9]$`)
-	versionShape = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
+	formationID  = lazily(`^[a-z0-9][a-z0-9-]{1,48}[a-z0-9]$`)
+	versionShape = lazily(`^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$`)
 )
 
 // CheckID reports why id can't name a formation, nil when it can. The error is
 // a fault.Error, Invalid.
 func CheckID(id string) error {
-	if !formationID.MatchString(id) {
+	if !formationID().MatchString(id) {
 		return fault.Errorf(fault.Invalid, "", "a formation id has 3 to 50 of a-z, 0-9 and -, and neither starts nor ends with -")
 	}
 	if slices.Contains(reservedIDs(), id) {
@@ -70,7 +70,7 @@ func (d *decoder) head(o *object, f *Formation) {
 	o.require("id", "id: my-formation")
 	id := o.word("id")
 	if id.schema != nil {
-		id.schema.Pattern, id.schema.Not = formationID.String(), &jsonschema.Schema{Enum: anySlice(reservedIDs())}
+		id.schema.Pattern, id.schema.Not = formationID().String(), &jsonschema.Schema{Enum: anySlice(reservedIDs())}
 	}
 	if id.v != nil && *id.v != "" {
 		f.ID = *id.v
@@ -84,10 +84,10 @@ func (d *decoder) head(o *object, f *Formation) {
 	o.require("description", "description: what this formation is for")
 	set(&f.Description, o.text("description"))
 	version := o.word("version")
-	patterned(version.schema, versionShape.String())
+	patterned(version.schema, versionShape().String())
 	if v := version.v; v != nil {
 		f.Version = *v
-		if !versionShape.MatchString(*v) {
+		if !versionShape().MatchString(*v) {
 			d.fault(o.n.get("version"), "version", RuleVersion, "%q is no version; write it like 1.4.0", shorten(*v))
 		}
 	}

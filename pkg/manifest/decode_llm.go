@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -10,8 +9,8 @@ import (
 )
 
 var (
-	providerShape = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-	localShape    = regexp.MustCompile(`^local/[^/:\s]+/[^/:\s]+(:[^:\s]+)?$`)
+	providerShape = lazily(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	localShape    = lazily(`^local/[^/:\s]+/[^/:\s]+(:[^:\s]+)?$`)
 )
 
 func capabilities() []string {
@@ -33,10 +32,10 @@ func (d *decoder) llmBlock(o *object, l *LLM) {
 		return true
 	})
 	if s := o.note("endpoints"); s != nil {
-		s.PropertyNames = &jsonschema.Schema{Pattern: providerShape.String()}
+		s.PropertyNames = &jsonschema.Schema{Pattern: providerShape().String()}
 	}
 	l.Endpoints = o.textMap("endpoints", func(name string, v *node, key string) bool {
-		if !providerShape.MatchString(name) {
+		if !providerShape().MatchString(name) {
 			d.fault(v, key, RuleModelProvider, "%q is no provider name; it has a-z, 0-9 and . _ -", shorten(name))
 			return false
 		}
@@ -51,15 +50,15 @@ func (d *decoder) llmBlock(o *object, l *LLM) {
 	l.Models = d.models(o.slot("models"), l.Media)
 	l.Prices = d.prices(o)
 	currency := o.word("currency")
-	patterned(currency.schema, currencyShape.String())
+	patterned(currency.schema, currencyShape().String())
 	set(&l.Currency, currency)
-	if v := currency.v; v != nil && !currencyShape.MatchString(*v) {
+	if v := currency.v; v != nil && !currencyShape().MatchString(*v) {
 		d.fault(o.n.get("currency"), o.key("currency"), RuleCurrency, "%q is no currency; write its code like USD or EUR", shorten(*v))
 	}
 	o.end()
 }
 
-var currencyShape = regexp.MustCompile(`^[A-Z]{3}$`)
+var currencyShape = lazily(`^[A-Z]{3}$`)
 
 // prices reads the price of each model.
 func (d *decoder) prices(o *object) map[string]Price {
@@ -325,13 +324,13 @@ func (d *decoder) checkModel(v *node, key, capability string) bool {
 	id := d.llm.Resolve(v.text)
 	provider, model := SplitModel(id)
 	switch {
-	case provider == "" || model == "" || !providerShape.MatchString(provider) || strings.ContainsAny(id, " \t\n"):
+	case provider == "" || model == "" || !providerShape().MatchString(provider) || strings.ContainsAny(id, " \t\n"):
 		d.fault(v, key, RuleModelID, `%q is no model; write "provider/model"`, shown(v, key))
 		d.faults[len(d.faults)-1].Suggestion = d.guessModel(id)
 	case provider == "local" && strings.HasSuffix(id, ":"):
 		d.fault(v, key, RuleModelLocal, "%q has an empty revision; write one behind the colon or leave the colon out", shown(v, key))
 		d.faults[len(d.faults)-1].Suggestion = strings.TrimSuffix(id, ":")
-	case provider == "local" && !localShape.MatchString(id):
+	case provider == "local" && !localShape().MatchString(id):
 		d.fault(v, key, RuleModelLocal, "%q lacks the owner of the model; write local/<owner>/<name>", shown(v, key))
 	case provider == "local" && capability == CapabilityText:
 		d.fault(v, key, RuleModelLocal, "local models only embed; a text model has another provider")

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -19,14 +18,14 @@ type decoder struct {
 }
 
 // sensitive matches the keys whose values are never shown.
-var sensitive = regexp.MustCompile(`(?i)(key|secret|token|password|credential|auth|connection_string|salt)`)
+var sensitive = lazily(`(?i)(key|secret|token|password|credential|auth|connection_string|salt)`)
 
 // shown returns a value's text for a message, "***" when it may be a secret.
 func shown(n *node, key string) string {
 	if n == nil || n.kind == kindMap || n.kind == kindList || n.kind == kindNull {
 		return ""
 	}
-	if strings.Contains(n.text, "@") || !openly(key) && sensitive.MatchString(strings.ReplaceAll(key, "_tokens", "")) {
+	if strings.Contains(n.text, "@") || !openly(key) && sensitive().MatchString(strings.ReplaceAll(key, "_tokens", "")) {
 		return "***"
 	}
 	if address, query, ok := strings.Cut(n.text, "?"); ok && strings.Contains(query, "=") {

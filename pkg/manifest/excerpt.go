@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -180,21 +179,23 @@ func offending(rest []rune, text string) int {
 
 var (
 	// lineKey matches the key that a line begins with, behind dashes.
-	lineKey = regexp.MustCompile(`^(\s*(?:-\s+)*)(?:"([^"]*)"|'([^']*)'|([^\s#'"{\[\]},-][^:#{\[]*?|-[^\s:#{\[][^:#{\[]*?))\s*:(?:\s|$)`)
+	lineKey = lazily(`^(\s*(?:-\s+)*)(?:"([^"]*)"|'([^']*)'|([^\s#'"{\[\]},-][^:#{\[]*?|-[^\s:#{\[][^:#{\[]*?))\s*:(?:\s|$)`)
 	// anyKey matches a key anywhere in a line.
-	anyKey = regexp.MustCompile(`([\w.-]+)["']?\s*:(?:\s|$|["'{\[])`)
+	anyKey = lazily(`([\w.-]+)["']?\s*:(?:\s|$|["'{\[])`)
 	// harmless are keys that only look like those of secrets.
-	harmless = regexp.MustCompile(`(?i)(_tokens|keywords?|^authors?$)`)
+	harmless = lazily(`(?i)(_tokens|keywords?|^authors?$)`)
 	// noValue matches what stands where a value does and tells nothing.
-	noValue = regexp.MustCompile(`^(true|false|null|~|[|>][-+0-9]*|#.*)?$`)
+	noValue = lazily(`^(true|false|null|~|[|>][-+0-9]*|#.*)?$`)
 	// userInfo matches the user and password of an address.
-	userInfo = regexp.MustCompile(`://([^/\s"'@]+)@`)
+	userInfo = lazily(`://([^/\s"'@]+)@`)
 	// reference matches a placeholder, a malformed one too: it names a secret
 	// and is none.
-	reference = regexp.MustCompile(`\$\{\{\s*[\w.-]*\s*(?:\}\})?`)
+	reference = lazily(`\$\{\{\s*[\w.-]*\s*(?:\}\})?`)
 )
 
-func isSensitive(key string) bool { return sensitive.MatchString(harmless.ReplaceAllString(key, "")) }
+func isSensitive(key string) bool {
+	return sensitive().MatchString(harmless().ReplaceAllString(key, ""))
+}
 
 // secretParts returns the parts of line i that may be secret: values of
 // sensitive keys or below them, and credentials in addresses. It looks at the
@@ -203,17 +204,17 @@ func (s *source) secretParts(i int) []part {
 	line := s.lines[i]
 	var out []part
 	chars := func(bytes int) int { return utf8.RuneCountInString(line[:bytes]) }
-	for _, m := range userInfo.FindAllStringSubmatchIndex(line, -1) {
+	for _, m := range userInfo().FindAllStringSubmatchIndex(line, -1) {
 		out = append(out, part{chars(m[2]), chars(m[3])})
 	}
 	from := -1
 	if s.belowSecret(i) {
 		from = len(line) - len(strings.TrimLeft(line, " \t-"))
-		if m := lineKey.FindStringIndex(line); m != nil {
+		if m := lineKey().FindStringIndex(line); m != nil {
 			from = m[1]
 		}
 	}
-	for _, m := range anyKey.FindAllStringSubmatchIndex(line, -1) {
+	for _, m := range anyKey().FindAllStringSubmatchIndex(line, -1) {
 		if isSensitive(line[m[2]:m[3]]) && (from < 0 || m[3] < from) {
 			from = m[3] + strings.IndexByte(line[m[3]:], ':') + 1
 		}
@@ -225,12 +226,12 @@ func (s *source) secretParts(i int) []part {
 		text := line[from:to]
 		trimmed := strings.TrimLeft(text, " \t{[")
 		from += len(text) - len(trimmed)
-		if trimmed = strings.TrimRight(trimmed, " \t}],"); !noValue.MatchString(trimmed) {
+		if trimmed = strings.TrimRight(trimmed, " \t}],"); !noValue().MatchString(trimmed) {
 			out = append(out, part{chars(from), chars(from + len(trimmed))})
 		}
 	}
 	start := from
-	for _, m := range reference.FindAllStringIndex(line[start:], -1) {
+	for _, m := range reference().FindAllStringIndex(line[start:], -1) {
 		hide(from, start+m[0])
 		from = start + m[1]
 	}
@@ -254,7 +255,7 @@ func (s *source) belowSecret(i int) bool {
 		if indent(line) >= inside || !strings.Contains(line, ":") {
 			continue
 		}
-		m := lineKey.FindStringSubmatch(line)
+		m := lineKey().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}

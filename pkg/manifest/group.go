@@ -19,7 +19,7 @@ func (l *loader) groups() {
 		o := l.d.object(root, "")
 		id := stem
 		l.d.group(o, &g, &id)
-		if !agentID.MatchString(stem) {
+		if !agentID().MatchString(stem) {
 			l.d.fault(root, "id", RuleGroupID, "%q is no id of a group; it has letters, digits and . _ - only", shorten(stem))
 		} else if id != stem {
 			o.faultAt("id", "", RuleMismatch, "is %q, but the file is called %q; use one name", shorten(id), stem)

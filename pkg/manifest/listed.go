@@ -17,9 +17,9 @@ type fileKind struct {
 // there is none.
 func (l *loader) listed(item *node, key string, k fileKind) *node {
 	id := item.text
-	if !agentID.MatchString(id) {
+	if !agentID().MatchString(id) {
 		l.d.fault(item, key, k.rule, "%q is no %s; it has letters, digits and . _ - only", shorten(id), k.what[len("an "):])
-		if base := withoutExtension(path.Base(id)); agentID.MatchString(base) {
+		if base := withoutExtension(path.Base(id)); agentID().MatchString(base) {
 			l.d.faults[len(l.d.faults)-1].Suggestion = base
 		}
 		return nil
@@ -137,7 +137,7 @@ func (l *loader) addServer(item *slot, s *MCPServer) {
 	if s.ID == "" {
 		return
 	}
-	if !agentID.MatchString(s.ID) {
+	if !agentID().MatchString(s.ID) {
 		l.d.fault(item.n, item.path, RuleServerID, "%q is no id of a server; it has letters, digits and . _ - only", shorten(s.ID))
 		return
 	}

@@ -112,7 +112,7 @@ func (m masker) address(text string) string {
 	if !strings.Contains(text, "://") {
 		return text
 	}
-	text = userInfo.ReplaceAllStringFunc(text, func(found string) string {
+	text = userInfo().ReplaceAllStringFunc(text, func(found string) string {
 		if HasPlaceholder(found) {
 			return found
 		}

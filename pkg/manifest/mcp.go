@@ -1,12 +1,11 @@
 package manifest
 
 import (
-	"regexp"
 	"strings"
 	"time"
 )
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envName = lazily(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // The kinds of tool servers.
 const (
@@ -313,7 +312,7 @@ func (o *object) args(key string) read[[]string] {
 // envMap reads the variables of a command.
 func (o *object) envMap(key string) map[string]string {
 	return o.textMap(key, func(name string, v *node, path string) bool {
-		if !envName.MatchString(name) {
+		if !envName().MatchString(name) {
 			o.d.fault(v, path, RuleEnvName, "%q is no name of a variable; it has letters, digits and _", shorten(name))
 			return false
 		}

@@ -29,9 +29,9 @@ func CheckName(kind, name string) error {
 	case FileGroup:
 		rule = RuleGroupID
 	}
-	if !shape.MatchString(name) {
+	if !shape().MatchString(name) {
 		near := nearID(name)
-		if !shape.MatchString(near) {
+		if !shape().MatchString(near) {
 			near = ""
 		}
 		return misnamed(name, meaningOf(rule, kind), near)

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -157,7 +156,7 @@ func (d *decoder) cadence(s *slot, c *Cadence, words ...string) {
 	s.end()
 }
 
-var cronField = regexp.MustCompile(`^(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?(,(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?)*$`)
+var cronField = lazily(`^(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?(,(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?)*$`)
 
 // schedule reads a cron expression or one of the words with an @.
 func (d *decoder) schedule(o *object, key string) read[string] {
@@ -169,7 +168,7 @@ func (d *decoder) schedule(o *object, key string) read[string] {
 	fields := strings.Fields(*r.v)
 	ok := len(fields) == 5
 	for _, f := range fields {
-		ok = ok && cronField.MatchString(f)
+		ok = ok && cronField().MatchString(f)
 	}
 	if !ok {
 		v := o.n.get(key)

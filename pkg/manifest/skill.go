@@ -2,12 +2,11 @@ package manifest
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
 
-var skillName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*[a-z0-9]$`)
+var skillName = lazily(`^[a-z0-9][a-z0-9-]*[a-z0-9]$`)
 
 // skills reads skills/ and the skills of each agent.
 func (l *loader) skills() {
@@ -72,14 +71,14 @@ func (d *decoder) skill(o *object, s *Skill) {
 		o.require("description", "description: what it is for")
 	}
 	name := o.word("name")
-	patterned(name.schema, skillName.String())
+	patterned(name.schema, skillName().String())
 	set(&s.Name, name)
-	if at := o.n; at != nil && !skillName.MatchString(s.Name) {
+	if at := o.n; at != nil && !skillName().MatchString(s.Name) {
 		if v := at.get("name"); v != nil {
 			at = v
 		}
 		d.fault(at, "name", RuleSkillForm, "%q is no name of a skill; it has a-z, 0-9 and -, at least two", shorten(s.Name))
-		if near := nearID(s.Name); skillName.MatchString(near) {
+		if near := nearID(s.Name); skillName().MatchString(near) {
 			d.faults[len(d.faults)-1].Suggestion = near
 		}
 	}

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -102,12 +101,12 @@ var (
 	fixedVariables = []string{
 		"response.content", "response.files", "request.message", "request.user_id", "request.files", "agent.name", "timestamp",
 	}
-	openVariable = regexp.MustCompile(`^(response\.metadata|context|ui)(\.[A-Za-z0-9_-]+)+$|^ui$|^context$|^response\.metadata$`)
+	openVariable = lazily(`^(response\.metadata|context|ui)(\.[A-Za-z0-9_-]+)+$|^ui$|^context$|^response\.metadata$`)
 )
 
 // transformerVariable tells what is wrong with a variable of a transformer.
 func transformerVariable(inner string) string {
-	if slices.Contains(fixedVariables, inner) || openVariable.MatchString(inner) {
+	if slices.Contains(fixedVariables, inner) || openVariable().MatchString(inner) {
 		return ""
 	}
 	wrong := quoted(shorten(inner)) + " is no variable of a transformer (one of " + strings.Join(fixedVariables, ", ") +

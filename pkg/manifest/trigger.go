@@ -2,15 +2,14 @@ package manifest
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
 
 var (
-	triggerName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
-	dataPath    = regexp.MustCompile(`^data\.[a-zA-Z0-9_.]+$`)
-	parsePath   = regexp.MustCompile(`^\$?(\.?[A-Za-z0-9_-]+|\.?\[(-?[0-9]+|"[^"]+"|'[^']+')\])(\.-?[A-Za-z0-9_-]+|\.?\[(-?[0-9]+|"[^"]+"|'[^']+')\])*$`)
+	triggerName = lazily(`^[a-zA-Z0-9_-]+$`)
+	dataPath    = lazily(`^data\.[a-zA-Z0-9_.]+$`)
+	parsePath   = lazily(`^\$?(\.?[A-Za-z0-9_-]+|\.?\[(-?[0-9]+|"[^"]+"|'[^']+')\])(\.-?[A-Za-z0-9_-]+|\.?\[(-?[0-9]+|"[^"]+"|'[^']+')\])*$`)
 )
 
 // triggers reads the templates in triggers/. What is wrong with one is told as
@@ -22,7 +21,7 @@ func (l *loader) triggers() {
 			continue
 		}
 		name := path.Join("triggers", e.name)
-		if !triggerName.MatchString(stem) {
+		if !triggerName().MatchString(stem) {
 			l.d.warnings = append(l.d.warnings, Warning{
 				File: name, Rule: RuleTriggerName, Suggestion: nearID(stem),
 				Message: "the file's name is no name of a trigger, so it is ignored; it has letters, digits, _ and - only",
@@ -88,7 +87,7 @@ func (d *decoder) trigger(o *object, t *Trigger) {
 // parsePath reads a path into a payload.
 func (d *decoder) parsePath(o *object, key string) read[string] {
 	r := o.word(key)
-	patterned(r.schema, parsePath.String())
+	patterned(r.schema, parsePath().String())
 	if r.v != nil && !d.checkPath(o.n.get(key), o.key(key)) {
 		r.v = nil
 	}
@@ -96,7 +95,7 @@ func (d *decoder) parsePath(o *object, key string) read[string] {
 }
 
 func (d *decoder) checkPath(v *node, key string) bool {
-	if parsePath.MatchString(v.text) {
+	if parsePath().MatchString(v.text) {
 		return true
 	}
 	d.fault(v, key, RuleTriggerPath, "%q is no path into the payload; write it like $.user.id or $.items[0].text", shown(v, key))
@@ -156,7 +155,7 @@ func (t *Trigger) template(m *markdown) []Fault {
 			case size == 0: // and so is every one that follows in this line
 				size = len(line) - offset
 				faults = append(faults, templateFault(m, i, col, "a variable is not closed; write ${{ data.<path> }}"))
-			case !dataPath.MatchString(inner) || strings.Contains(inner, "..") || strings.HasSuffix(inner, "."):
+			case !dataPath().MatchString(inner) || strings.Contains(inner, "..") || strings.HasSuffix(inner, "."):
 				f := templateFault(m, i, col, quoted(shorten(inner))+" is no variable of a trigger; write ${{ data.<path> }}")
 				f.Text = shorten(inner)
 				faults = append(faults, f)

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/agentformation/service/pkg/fault"
@@ -24,7 +23,7 @@ const (
 
 // sum is a hash as the hub writes it: sha256 of a large file, the git blob id
 // (sha1) of the others.
-var sum = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var sum = lazily(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // description is the hub's answer about a revision.
 type description struct {
@@ -64,7 +63,7 @@ func (f *fetch) describe(ctx context.Context) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !commit.MatchString(d.SHA) {
+	if !commit().MatchString(d.SHA) {
 		return nil, f.broken("the commit %q is none", d.SHA)
 	}
 	if len(d.Siblings) > siblingsLimit {
@@ -77,10 +76,10 @@ func (f *fetch) describe(ctx context.Context) ([]file, error) {
 			return nil, f.broken("a file is named %q", s.Name)
 		}
 		one := file{name: s.Name, size: -1}
-		if sum.MatchString(s.Blob) && len(s.Blob) == 40 && s.LFS == nil && s.Size != nil {
+		if sum().MatchString(s.Blob) && len(s.Blob) == 40 && s.LFS == nil && s.Size != nil {
 			one.hash, one.size = s.Blob, *s.Size
 		}
-		if s.LFS != nil && sum.MatchString(s.LFS.SHA256) && s.LFS.Size > 0 {
+		if s.LFS != nil && sum().MatchString(s.LFS.SHA256) && s.LFS.Size > 0 {
 			one.hash, one.size = s.LFS.SHA256, s.LFS.Size
 		}
 		all = append(all, one)
@@ -93,7 +92,7 @@ func (f *fetch) look(ctx context.Context, one *file) error {
 	return f.retry(ctx, func() (bool, error) {
 		return false, f.send(ctx, request{http.MethodHead, f.address(*one), ""}, func(_ context.Context, res *http.Response) error {
 			one.size, one.hash = res.ContentLength, linkedSum(res)
-			if !sum.MatchString(one.hash) {
+			if !sum().MatchString(one.hash) {
 				return final(f.broken("the hub names no hash for %s", one.name))
 			}
 			if one.size < 0 && len(one.hash) == 40 {

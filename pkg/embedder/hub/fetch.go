@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +27,7 @@ var wanted = []string{
 }
 
 // moduleConfig is the configuration of a module, as 1_Pooling/config.json.
-var moduleConfig = regexp.MustCompile(`^\d{1,2}_[A-Za-z]{1,30}/config\.json$`)
+var moduleConfig = lazily(`^\d{1,2}_[A-Za-z]{1,30}/config\.json$`)
 
 // spare is what a download leaves free on the disk of the cache, in bytes.
 const spare = 64 << 20
@@ -118,7 +117,7 @@ func (f *fetch) choose(all []file) ([]file, error) {
 	var files []file
 	for _, file := range all {
 		data := strings.HasPrefix(file.name, model+"_data") || strings.HasPrefix(file.name, model+".data")
-		if data || slices.Contains(wanted, file.name) || moduleConfig.MatchString(file.name) {
+		if data || slices.Contains(wanted, file.name) || moduleConfig().MatchString(file.name) {
 			files = append(files, file)
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -215,19 +214,19 @@ func (h *Hub) repo(ref Ref) string {
 	return filepath.Join(h.cfg.Dir, "hub", "models--"+ref.Owner+"--"+ref.Name)
 }
 
-var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
+var commit = lazily(`^[0-9a-f]{40}$`)
 
 // cached finds the snapshot a revision stands for; every file that is wanted
 // must be there.
 func (h *Hub) cached(ref Ref) (Snapshot, error) {
 	dir, sha := h.repo(ref), ref.Revision
-	if !commit.MatchString(sha) {
+	if !commit().MatchString(sha) {
 		data, err := readSmall(filepath.Join(dir, "refs", ref.Revision), 200)
 		if err != nil {
 			return Snapshot{}, err
 		}
 		sha = strings.TrimSpace(string(data))
-		if !commit.MatchString(sha) {
+		if !commit().MatchString(sha) {
 			return Snapshot{}, fmt.Errorf("refs/%s holds no commit", ref.Revision)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/agentformation/service/pkg/fault"
@@ -130,7 +129,7 @@ func (h *Hub) FetchLibrary(ctx context.Context, l Library, progress func(Step)) 
 		return to, nil
 	}
 	from, err := url.Parse(l.URL)
-	if err != nil || from.Host == "" || len(l.SHA256) != 64 || !sum.MatchString(l.SHA256) {
+	if err != nil || from.Host == "" || len(l.SHA256) != 64 || !sum().MatchString(l.SHA256) {
 		return "", fault.New(fault.Invalid, NameBadModel, fmt.Sprintf("%s: want an address like https://host/file.tgz and 64 lower-case hex digits of SHA-256", what))
 	}
 	if h.cfg.Offline {
@@ -194,7 +193,7 @@ func (f *fetch) library(ctx context.Context, l Library, from *url.URL, to string
 
 // libraryName is what an archive calls the library: the companions of other
 // engines have other names.
-var libraryName = regexp.MustCompile(`^libonnxruntime\.so(\.\d+)*$`)
+var libraryName = lazily(`^libonnxruntime\.so(\.\d+)*$`)
 
 // unpack writes the library for an architecture to a file, from an archive or
 // from the library itself.
@@ -228,7 +227,7 @@ func (f *fetch) unpack(archive, to, arch string) error {
 			return last
 		case err != nil:
 			return f.unfit("the archive is damaged: %v", err)
-		case entry.Typeflag != tar.TypeReg || !libraryName.MatchString(path.Base(entry.Name)):
+		case entry.Typeflag != tar.TypeReg || !libraryName().MatchString(path.Base(entry.Name)):
 			continue
 		}
 		if last = f.keep(files, to, arch); fault.NameOf(last) != NameUnsuitable {

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/agentformation/service/pkg/fault"
@@ -38,7 +37,7 @@ const DefaultModel = "local/nomic-ai/nomic-embed-text-v1.5"
 
 // segment is an owner, a name or a revision: what the hub allows in one, and
 // nothing that a path would understand.
-var segment = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,95}$`)
+var segment = lazily(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,95}$`)
 
 // hints complete the model ids of those who forgot the owner.
 var hints = map[string]string{
@@ -57,19 +56,19 @@ func ParseRef(model string) (Ref, error) {
 	id, revision, pinned := strings.Cut(rest, ":")
 	owner, name, ok := strings.Cut(id, "/")
 	switch {
-	case !ok && segment.MatchString(id):
+	case !ok && segment().MatchString(id):
 		owner := hints[id]
 		if owner == "" {
 			owner = "<owner>"
 		}
 		return Ref{}, badRef(model, "the owner is missing; write local/%s/%s", owner, id)
-	case !ok || !segment.MatchString(owner) || !segment.MatchString(name) || strings.Contains(id, "..") || strings.Contains(id, "--"):
+	case !ok || !segment().MatchString(owner) || !segment().MatchString(name) || strings.Contains(id, "..") || strings.Contains(id, "--"):
 		return Ref{}, badRef(model, "want local/<owner>/<name> or local/<owner>/<name>:<revision>")
 	case pinned && revision == "":
 		return Ref{}, badRef(model, `nothing follows the ":"; name a revision or leave it out`)
 	case !pinned:
 		revision = mainRevision
-	case !segment.MatchString(revision) || strings.Contains(revision, ".."):
+	case !segment().MatchString(revision) || strings.Contains(revision, ".."):
 		return Ref{}, badRef(model, "%q is no branch, tag or commit", revision)
 	}
 	return Ref{Owner: owner, Name: name, Revision: revision}, nil
