@@ -17,13 +17,8 @@ import (
 	"github.com/agentformation/service/pkg/control"
 )
 
-// gcPercent lets the heap grow to five times what lives in it. That is a few
-// MiB in a formation, so the default would collect fifty times a second under
-// load; memoryLimit takes over where growth would begin to cost.
-const (
-	gcPercent   = 400
-	memoryLimit = 256 << 20
-)
+// memoryLimit is where the growth of the heap would begin to cost.
+const memoryLimit = 256 << 20
 
 func main() {
 	err := stage()
@@ -48,7 +43,7 @@ func main() {
 	// disk, and not its end. A channel that nobody reads: unlike with
 	// signal.Ignore, tool processes start with the default action.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
-	debug.SetGCPercent(gcPercent)
+	debug.SetGCPercent(control.HeapGrowth)
 	if err == nil {
 		if inherited != nil {
 			err = runChild(inherited)

@@ -19,6 +19,15 @@ import (
 // duration; unset or 0 is for ever.
 const EnvOrphanTimeout = "SVC_ORPHAN_TIMEOUT"
 
+// A child's heap grows to five times what lives in it before it is collected,
+// which is a few MiB: the default would collect fifty times a second under load.
+// The supervisor says so by the variable of Go's own runtime, since that would
+// collect once before main, among the variables of the packages.
+const (
+	EnvHeapGrowth = "GOGC"
+	HeapGrowth    = 400 // percent
+)
+
 // Inherited is what a child got from its supervisor.
 type Inherited struct {
 	FormationID   string
@@ -62,6 +71,9 @@ func Inherit() (*Inherited, error) {
 
 //nolint:forbidigo // the supervisor speaks to its child through these variables
 func inheritEnv() (*Inherited, error) {
+	if err := os.Unsetenv(EnvHeapGrowth); err != nil { // it is not for tool processes
+		return nil, fmt.Errorf("unset %s: %w", EnvHeapGrowth, err)
+	}
 	in := &Inherited{
 		FormationID: os.Getenv(EnvFormationID),
 		LaunchID:    os.Getenv(EnvLaunchID),

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -348,6 +349,7 @@ func (c *child) command(handshake []string) *exec.Cmd {
 		control.EnvLaunchID+"="+c.rec.LaunchID,
 		control.EnvLaunchToken+"="+c.rec.Token,
 		control.EnvRunDir+"="+s.RunDir,
+		control.EnvHeapGrowth+"="+strconv.Itoa(control.HeapGrowth),
 	)
 	if s.OrphanTimeout > 0 {
 		cmd.Env = append(cmd.Env, control.EnvOrphanTimeout+"="+s.OrphanTimeout.String())
