@@ -75,6 +75,18 @@ var matrix = []promise{
 		"completed carries stream_discontinuity: true", streamDiffers,
 	},
 	{
+		"tool-finished", "turn in flight, between a finished tool call and the next model call",
+		"the tool call is not repeated", toolFinished,
+	},
+	{
+		"tool-cut", "turn in flight, in the middle of a tool call",
+		"it is not repeated: the turn ends failed with UNKNOWN_OUTCOME", toolCut,
+	},
+	{
+		"tool-cut-repeatable", "turn in flight, in the middle of a call of a tool that only reads",
+		"it is repeated, and the turn goes on", toolCutRepeatable,
+	},
+	{
 		"idempotency-key", "idempotency key with a stored reply",
 		"replayed; concurrent duplicates run once; same key with another body is 409", idempotencyKey,
 	},
