@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -231,22 +232,57 @@ func (g *group) settings(l Limits) []setting {
 
 // oomKills is how many processes of the group the kernel killed for want of
 // memory.
-func (g *group) oomKills() uint64 {
-	if !g.has(memory) {
-		return 0
+func (g *group) oomKills() *tally {
+	switch {
+	case !g.has(memory):
+		return nil
+	case g.dir[memory].unified:
+		return openTally(filepath.Join(g.dir[memory].path, "memory.events"), "oom_kill")
 	}
-	if g.dir[memory].unified {
-		return counter(filepath.Join(g.dir[memory].path, "memory.events"), "oom_kill")
-	}
-	return counter(filepath.Join(g.dir[memory].path, "memory.oom_control"), "oom_kill")
+	return openTally(filepath.Join(g.dir[memory].path, "memory.oom_control"), "oom_kill")
 }
 
 // refusedForks is how many processes and threads the pids limit refused.
-func (g *group) refusedForks() uint64 {
+func (g *group) refusedForks() *tally {
 	if !g.has(pids) {
+		return nil
+	}
+	return openTally(filepath.Join(g.dir[pids].path, "pids.events"), "max")
+}
+
+// tally is a counter of the kernel that is read again and again: its file stays
+// open. A nil one counts nothing.
+type tally struct {
+	file *os.File
+	name string
+	buf  [1024]byte // more than any of these files has
+}
+
+// openTally opens the counter with a name in a file of lines "name 12"; nil when
+// there is no such file.
+func openTally(path, name string) *tally {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	return &tally{file: f, name: name}
+}
+
+func (t *tally) read() uint64 {
+	if t == nil {
 		return 0
 	}
-	return counter(filepath.Join(g.dir[pids].path, "pids.events"), "max")
+	n, err := t.file.ReadAt(t.buf[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0
+	}
+	return counted(string(t.buf[:n]), t.name)
+}
+
+func (t *tally) close() {
+	if t != nil {
+		_ = t.file.Close() // it was only read
+	}
 }
 
 // counter reads "name 12" from a file of such lines; 0 when it is not there.
@@ -255,6 +291,10 @@ func counter(path, name string) uint64 {
 	if err != nil {
 		return 0
 	}
+	return counted(text, name)
+}
+
+func counted(text, name string) uint64 {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)

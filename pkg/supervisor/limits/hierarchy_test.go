@@ -199,14 +199,14 @@ func TestGroup_ReadsWhatTheKernelDid(t *testing.T) {
 	for unified, want := range map[bool]uint64{true: 2, false: 5} {
 		p := place{path: dir, unified: unified}
 		g := &group{dir: map[string]place{memory: p, pids: p}}
-		if got := g.oomKills(); got != want {
+		if got := g.oomKills().read(); got != want {
 			t.Errorf("%d kills, want %d", got, want)
 		}
-		if got := g.refusedForks(); got != 11 {
+		if got := g.refusedForks().read(); got != 11 {
 			t.Errorf("%d forks refused", got)
 		}
 	}
-	if (*group)(nil).oomKills() != 0 || (*group)(nil).refusedForks() != 0 {
+	if (*group)(nil).oomKills().read() != 0 || (*group)(nil).refusedForks().read() != 0 {
 		t.Error("no cgroup counts something")
 	}
 }

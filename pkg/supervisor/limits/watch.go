@@ -38,6 +38,8 @@ type watch struct {
 	halt, done chan struct{}
 	halting    sync.Once
 
+	oomKills, refused *tally
+
 	// Owned by the goroutine until done is closed.
 	reason       string // why the watcher ended the process
 	oom, forks   uint64
@@ -56,7 +58,8 @@ func (g *Guard) newWatch(pid int, r *run, kill func(string)) *watch {
 }
 
 func (w *watch) start() {
-	w.oom, w.forks = w.run.group.oomKills(), w.run.group.refusedForks()
+	w.oomKills, w.refused = w.run.group.oomKills(), w.run.group.refusedForks()
+	w.oom, w.forks = w.oomKills.read(), w.refused.read()
 	go w.loop()
 }
 
@@ -64,6 +67,8 @@ func (w *watch) start() {
 func (w *watch) stop() string {
 	w.halting.Do(func() { close(w.halt) })
 	<-w.done
+	defer w.oomKills.close()
+	defer w.refused.close()
 	if w.reason != "" {
 		return w.reason
 	}
@@ -134,7 +139,7 @@ func (w *watch) looks(now time.Time) []look {
 		all = append(all, look{now, w.lookTree(newTree(w.pid, w.run.tmp))})
 	}
 	if group.has(memory) || group.has(pids) {
-		all = append(all, look{now.Add(eventsEvery), w.lookEvents})
+		all = append(all, look{now.Add(untilTick(now)), w.lookEvents})
 	}
 	if l.Disk > 0 {
 		all = append(all, look{now.Add(w.diskEvery), w.lookDisk})
@@ -184,17 +189,23 @@ func (w *watch) lookTree(t *tree) func(time.Time) time.Duration {
 // lookEvents notes what the kernel did at a cgroup's limits.
 func (w *watch) lookEvents(now time.Time) time.Duration {
 	l := w.g.cfg.Limits
-	if n := w.run.group.oomKills(); n > w.oom {
+	if n := w.oomKills.read(); n > w.oom {
 		w.oom, w.oomAt = n, now
 		w.g.log.Warn().Int("pid", w.pid).Str("limit", FormatBytes(l.Memory)).Msg("a process of the formation was killed: out of memory")
 	}
-	if n := w.run.group.refusedForks(); n > w.forks {
+	if n := w.refused.read(); n > w.forks {
 		if !within(w.forkd, now) {
 			w.g.log.Warn().Int("pid", w.pid).Int("limit", l.Pids).Msg("the formation is refused further processes")
 		}
 		w.forks, w.forkd = n, now
 	}
-	return eventsEvery
+	return untilTick(time.Now())
+}
+
+// untilTick is the time until the next look at counters. All watchers look at
+// the same moments, so that a supervisor at rest wakes once for all.
+func untilTick(now time.Time) time.Duration {
+	return eventsEvery - time.Duration(now.UnixNano()%int64(eventsEvery))
 }
 
 // lookDisk holds the limit of the disk. A file system that could refuse a write
