@@ -203,9 +203,14 @@ func (w *watch) lookEvents(now time.Time) time.Duration {
 }
 
 // untilTick is the time until the next look at counters. All watchers look at
-// the same moments, so that a supervisor at rest wakes once for all.
+// the same moments, so that a supervisor at rest wakes once for all. A timer may
+// be a little early for the clock; then the moment has been.
 func untilTick(now time.Time) time.Duration {
-	return eventsEvery - time.Duration(now.UnixNano()%int64(eventsEvery))
+	d := eventsEvery - time.Duration(now.UnixNano()%int64(eventsEvery))
+	if d < eventsEvery/10 {
+		d += eventsEvery
+	}
+	return d
 }
 
 // lookDisk holds the limit of the disk. A file system that could refuse a write
