@@ -10,7 +10,6 @@ import (
 
 	"github.com/agentformation/service/pkg/formation/agent"
 	"github.com/agentformation/service/pkg/formation/chat"
-	"github.com/agentformation/service/pkg/formation/llm"
 	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/manifest"
 )
@@ -105,34 +104,14 @@ func (o *Overlord) synthesize(ctx context.Context, in Input, draft chat.Answer, 
 
 func (o *Overlord) reword(ctx context.Context, in Input, draft chat.Answer, say func(chat.Event) error) (chat.Answer, error) {
 	use := o.cfg.Formation.SynthesisUse()
-	var text strings.Builder
-	var last llm.Chunk
-	for chunk, err := range o.cfg.Models.Stream(ctx, use.ID, llm.Request{
-		Messages: []chat.Message{
-			{Role: chat.System, Content: o.voice()},
-			{Role: chat.User, Content: "The user's message:\n" + in.Message + "\n\nThe draft:\n" + draft.Content},
-		},
-		Settings: agent.CallSettings(use.Settings), Deltas: in.Deltas, Purpose: "synthesis",
-		Account: llm.Account{User: in.UserID, Request: in.RequestID},
-	}) {
-		if err != nil {
-			return chat.Answer{}, fmt.Errorf("ask the synthesis model: %w", err)
-		}
-		if chunk.Restarted {
-			text.Reset()
-		}
-		if err := say(chat.Event{Content: chunk.Text, Restart: chunk.Restarted}); err != nil {
-			return chat.Answer{}, err
-		}
-		text.WriteString(chunk.Text)
-		if chunk.Done {
-			last = chunk
-		}
+	said, err := o.speak(ctx, in, use, speech{"synthesis", "the synthesis model", []chat.Message{
+		{Role: chat.System, Content: o.voice()},
+		{Role: chat.User, Content: "The user's message:\n" + in.Message + "\n\nThe draft:\n" + draft.Content},
+	}}, say)
+	if err != nil {
+		return chat.Answer{}, err
 	}
-	if strings.TrimSpace(text.String()) == "" {
-		return chat.Answer{}, fmt.Errorf("the synthesis model %s said nothing", use.ID)
-	}
-	draft.Content, draft.Model, draft.Usage = text.String(), last.Model, draft.Usage.Add(last.Usage)
+	draft.Content, draft.Model, draft.Usage = said.Content, said.Model, draft.Usage.Add(said.Usage)
 	return draft, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/llm"
 	"github.com/agentformation/service/pkg/formation/telemetry"
+	"github.com/agentformation/service/pkg/manifest"
 )
 
 // refuse answers a threat with a fixed text; no agent and no further model sees
@@ -58,14 +59,26 @@ func (o *Overlord) talk(ctx context.Context, in Input, say chat.Sink) (chat.Answ
 	messages = append(messages, chat.Message{Role: chat.System, Content: o.own()})
 	messages = append(messages, in.History...)
 	messages = append(messages, chat.Message{Role: chat.User, Content: in.Message})
+	return o.speak(ctx, in, use, speech{"overlord", "the overlord's model", messages}, say)
+}
+
+// speech is something that the overlord has a model say.
+type speech struct {
+	purpose, model string // model names it for people
+	messages       []chat.Message
+}
+
+// speak asks a model and shows what it says, as it is said. Saying nothing is an
+// error.
+func (o *Overlord) speak(ctx context.Context, in Input, use manifest.ModelUse, s speech, say chat.Sink) (chat.Answer, error) {
 	var text strings.Builder
 	var last llm.Chunk
 	for chunk, err := range o.cfg.Models.Stream(ctx, use.ID, llm.Request{
-		Messages: messages, Settings: agent.CallSettings(use.Settings), Deltas: in.Deltas, Purpose: "overlord",
+		Messages: s.messages, Settings: agent.CallSettings(use.Settings), Deltas: in.Deltas, Purpose: s.purpose,
 		Account: llm.Account{User: in.UserID, Request: in.RequestID},
 	}) {
 		if err != nil {
-			return chat.Answer{}, fmt.Errorf("ask the overlord's model: %w", err)
+			return chat.Answer{}, fmt.Errorf("ask %s: %w", s.model, err)
 		}
 		if chunk.Restarted {
 			text.Reset()
@@ -79,7 +92,7 @@ func (o *Overlord) talk(ctx context.Context, in Input, say chat.Sink) (chat.Answ
 		}
 	}
 	if strings.TrimSpace(text.String()) == "" {
-		return chat.Answer{}, fmt.Errorf("the overlord's model %s said nothing", use.ID)
+		return chat.Answer{}, fmt.Errorf("%s %s said nothing", s.model, use.ID)
 	}
 	return chat.Answer{Content: text.String(), Model: last.Model, Usage: last.Usage}, nil
 }
