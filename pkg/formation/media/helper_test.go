@@ -9,16 +9,7 @@ import (
 	"time"
 
 	"github.com/agentformation/service/pkg/formation/media"
-	"github.com/agentformation/service/pkg/formation/media/document"
 )
-
-// TestProcess_Parent is the formation of TestProcess_DiesWithTheFormation.
-func TestProcess_Parent(t *testing.T) {
-	if os.Getenv("MEDIA_TEST_PARENT") == "" {
-		t.Skip("it is started by another test")
-	}
-	_, _ = newProcess(t).Text(t.Context(), document.PDF, []byte(hostile+"hang"), 1000)
-}
 
 // await asks until yes, for half a minute.
 func await(t *testing.T, yes func() bool) {

@@ -2,6 +2,7 @@ package media_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +15,11 @@ import (
 
 	"github.com/agentformation/service/pkg/confine"
 	"github.com/agentformation/service/pkg/formation/media"
+	"github.com/agentformation/service/pkg/formation/media/document"
 )
+
+// parentEnv makes this program the formation of TestProcess_DiesWithTheFormation.
+const parentEnv = "MEDIA_TEST_PARENT"
 
 // A process that is started with a confinement becomes a stage, and one that is
 // started for a file works on it, as formation-runtime does.
@@ -27,6 +32,11 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == media.Command {
 		serve()
+	}
+	if os.Getenv(parentEnv) != "" {
+		ctx := context.Background() // it is killed
+		_, err := media.NewProcess(media.ProcessConfig{Memory: memory, Log: zerolog.Nop()}).Text(ctx, document.PDF, []byte(hostile+"hang"), 1000)
+		fail("parent", err)
 	}
 	goleak.VerifyTestMain(m)
 }

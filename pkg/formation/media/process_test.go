@@ -95,8 +95,8 @@ func TestProcess_WithoutAProgramNothingIsTheDocumentsFault(t *testing.T) {
 // the first and looks for the second.
 func TestProcess_DiesWithTheFormation(t *testing.T) {
 	t.Parallel()
-	parent := exec.CommandContext(t.Context(), media.Self, "-test.run=^TestProcess_Parent$", "-test.v")
-	parent.Env = []string{"MEDIA_TEST_PARENT=1"}
+	parent := exec.CommandContext(t.Context(), media.Self)
+	parent.Env = []string{parentEnv + "=1"}
 	var out bytes.Buffer
 	parent.Stdout, parent.Stderr = &out, &out
 	if err := parent.Start(); err != nil {

@@ -47,13 +47,6 @@ func (c *Callers) Take(name string, now time.Time) time.Duration {
 	return c.pace.take(c.all.get(name, now), now)
 }
 
-// Len is how many callers are remembered.
-func (c *Callers) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.all.byName)
-}
-
 // provenFor is how long it counts that a key was brought from a place.
 const provenFor = time.Hour
 

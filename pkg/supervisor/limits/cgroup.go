@@ -285,15 +285,7 @@ func (t *tally) close() {
 	}
 }
 
-// counter reads "name 12" from a file of such lines; 0 when it is not there.
-func counter(path, name string) uint64 {
-	text, err := readFile(path)
-	if err != nil {
-		return 0
-	}
-	return counted(text, name)
-}
-
+// counted reads "name 12" from such lines; 0 when it is not there.
 func counted(text, name string) uint64 {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {

@@ -109,7 +109,10 @@ func TestGuard_HoldsTheShareOfTheProcessors(t *testing.T) {
 	p := start(t, newHouse(t, Limits{CPU: 0.2}).guard(t), "spin")
 	group := p.guard.run.group
 	throttled := filepath.Join(group.dir[cpu].path, "cpu.stat")
-	until(t, "it was held back", func() bool { return counter(throttled, "nr_throttled") > 2 })
+	until(t, "it was held back", func() bool {
+		text, err := readFile(throttled)
+		return err == nil && counted(text, "nr_throttled") > 2
+	})
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
