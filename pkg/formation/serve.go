@@ -55,7 +55,7 @@ func (f *Formation) Serve(ctx context.Context) error {
 func (f *Formation) begin(ctx context.Context) {
 	p := f.parts
 	f.server = httpx.NewHTTPServer(p.handler, f.cfg.Log)
-	f.server.ConnState = f.conns.track
+	f.conns.attach(f.server)
 	var life context.Context
 	life, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	f.background, life = errgroup.WithContext(life)
@@ -148,7 +148,7 @@ func (f *Formation) Drain(ctx context.Context, req control.DrainRequest) (contro
 	end, stop := context.WithTimeout(lost, req.Timeout)
 	defer stop()
 	// net/http closes a connection without an answer when its first request
-	// comes after Shutdown began.
+	// has not reached the handler as Shutdown begins.
 	f.conns.wait(end)
 	shut := make(chan error, 1)
 	go func() { shut <- server.Shutdown(end) }()
