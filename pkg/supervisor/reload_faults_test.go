@@ -18,7 +18,7 @@ import (
 func TestReload_WhenTheReplacementFailsTheOldProgramGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newServed(t, "")
-	ready, ended := make(chan Ready, 2), make(chan error, 1)
+	ready, ended := make(chan Ready, 2), make(chan struct{})
 	sup := build(t, s.home, func(r Ready) { ready <- r })
 	sup.cfg.Listen = strings.TrimPrefix(s.url, "http://")
 	sup.cfg.Reload = make(chan os.Signal, 1)
@@ -32,13 +32,34 @@ func TestReload_WhenTheReplacementFailsTheOldProgramGoesOn(t *testing.T) {
 		return errors.New("the disk is on fire")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- sup.Run(ctx) }()
-	<-ready
+	var end error
+	go func() {
+		defer close(ended)
+		end = sup.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	isReady := func() {
+		t.Helper()
+		deploytest.Eventually(t, "the supervisor is ready", func() bool {
+			select {
+			case <-ready:
+				return true
+			case <-ended:
+				t.Fatalf("it ended: %v", end)
+			default:
+			}
+			return false
+		})
+	}
+	isReady()
 	d := s.deploy("hello")
 	l := s.load(d.Port, d.PID)
 	l.more(100)
 	sup.cfg.Reload <- syscall.SIGHUP
-	<-ready
+	isReady()
 	o, err := LastReload(s.home)
 	if err != nil || o.Done || !strings.Contains(o.Message, "the disk is on fire") {
 		t.Errorf("outcome %+v, %v", o, err)
@@ -47,8 +68,8 @@ func TestReload_WhenTheReplacementFailsTheOldProgramGoesOn(t *testing.T) {
 	l.end()
 	s.http.CloseIdleConnections()
 	cancel()
-	if err := <-ended; err != nil || replaced != 1 {
-		t.Errorf("end: %v after %d replacements", err, replaced)
+	if <-ended; end != nil || replaced != 1 {
+		t.Errorf("end: %v after %d replacements", end, replaced)
 	}
 }
 
