@@ -30,6 +30,7 @@ import (
 	"github.com/agentformation/service/pkg/supervisor/process"
 	"github.com/agentformation/service/pkg/supervisor/proxy"
 	"github.com/agentformation/service/pkg/supervisor/registry"
+	"github.com/agentformation/service/pkg/tracing"
 	"github.com/agentformation/service/pkg/version"
 )
 
@@ -46,7 +47,7 @@ type house struct {
 	proxy    *proxy.Proxy
 	api      *httpapi.API
 	auditLog *os.File
-	tracing  *tracing
+	tracing  *tracing.Tracing
 	tls      *tls.Config // nil without TLS
 	// startedAt is when this program began to serve; runs are what it does beside
 	// answering requests.
@@ -69,7 +70,7 @@ func (h *house) close(ctx context.Context) error {
 	if h.registry != nil {
 		errs = append(errs, h.registry.Close())
 	}
-	h.tracing.close(ctx)
+	h.tracing.Close(ctx)
 	return errors.Join(errs...)
 }
 
@@ -181,7 +182,7 @@ func (s *Supervisor) assembleDoor(ctx context.Context, h *house, port int) (err 
 		HeaderPrefix: c.HeaderPrefix, TrustedProxies: c.Server.TrustedProxies,
 		MaxBundle: int64(c.Limits.Bundle.MaxBytes), LeasedPorts: h.ports.Leased,
 		RateLimit: httpapi.RateLimit{PerMinute: c.Server.Limits.PerMinute, Burst: c.Server.Limits.Burst},
-		Metrics:   numbers, MetricsToken: string(c.Metrics.Token), Calls: calls, Tracer: h.tracing.tracer(),
+		Metrics:   numbers, MetricsToken: string(c.Metrics.Token), Calls: calls, Tracer: h.tracing.Provider(),
 	})
 	return err
 }

@@ -220,37 +220,3 @@ func TestTracing_ComesBackWithItsCollector(t *testing.T) {
 		t.Errorf("one failure was told %d times", n)
 	}
 }
-
-func TestTracing_IsWhatTheEnvironmentAsksFor(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		env   map[string]string
-		on    bool
-		fault string
-	}{
-		"nothing":      {},
-		"endpoint":     {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, on: true},
-		"its own":      {env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/x"}, on: true},
-		"asked":        {env: map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, on: true},
-		"none":         {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"}},
-		"disabled":     {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}},
-		"another kind": {env: map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, fault: `"zipkin", want otlp or none`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &Supervisor{cfg: defaults(t.TempDir())}
-			s.cfg.LookupEnv = func(name string) (string, bool) {
-				v, ok := tc.env[name]
-				return v, ok
-			}
-			tr, err := s.openTracing(t.Context())
-			defer tr.close(t.Context())
-			if (tr != nil) != tc.on || (tr.tracer() != nil) != tc.on {
-				t.Errorf("tracing = %v, want %v", tr, tc.on)
-			}
-			if (err != nil) != (tc.fault != "") || err != nil && !strings.Contains(err.Error(), tc.fault) {
-				t.Errorf("error %v, want %q", err, tc.fault)
-			}
-		})
-	}
-}

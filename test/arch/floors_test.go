@@ -37,6 +37,7 @@ var floors = []floor{
 	{"pkg/control", []string{"proto/control/v1"}, "hides the wire of the child's contract"},
 	{"pkg/openapi", nil, "describes routes and types; serves nothing"},
 	{"pkg/client", nil, "a caller of the HTTP APIs sees what any client sees"},
+	{"pkg/tracing", nil, "the way of spans to a collector; whose they are is told to it"},
 	{"pkg/confine", nil, "what a process does to itself knows the kernel only"},
 	{"pkg/filelock", nil, "a lock is a file; what it guards is its caller's business"},
 	{"pkg/embedder", []string{"pkg/filelock"}, "asks the embedding process; links none of what it runs"},
@@ -107,14 +108,14 @@ var floors = []floor{
 	},
 	{
 		"pkg/supervisor",
-		[]string{"pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/embedder", "pkg/embedder/hub", "pkg/supervisor/..."},
+		[]string{"pkg/tracing", "pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/embedder", "pkg/embedder/hub", "pkg/supervisor/..."},
 		"assembly knows every part of its side",
 	},
 
 	// The formation's side, floor 1: words and ground.
 	{"pkg/formation/chat", nil, "vocabulary without behaviour"},
 	{"pkg/formation/telemetry", nil, "tells what happens; everybody may tell, so it knows nobody"},
-	{"pkg/formation/telemetry/otlp", []string{"pkg/formation/telemetry"}, "sends traces away; only the assembly decides whether"},
+	{"pkg/formation/telemetry/otlp", []string{"pkg/tracing", "pkg/formation/telemetry"}, "sends traces away; only the assembly decides whether"},
 	{"pkg/formation/rate", nil, "counts how often; who is counted, and what a refusal looks like, is its caller's business"},
 	{"pkg/formation/store", nil, "rows and transactions"},
 	{"pkg/formation/secrets", []string{"pkg/manifest", "pkg/secretfile", "pkg/formation/store"}, "resolves names to values"},

@@ -9,16 +9,13 @@ package otlp
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agentformation/service/pkg/formation/telemetry"
+	"github.com/agentformation/service/pkg/tracing"
 	"github.com/agentformation/service/pkg/version"
 )
 
@@ -38,51 +35,23 @@ type Config struct {
 // Exporter sends traces. It is safe for concurrent use; a nil Exporter sends
 // nothing.
 type Exporter struct {
-	provider *sdktrace.TracerProvider
-	sender   *sender
+	tracing *tracing.Tracing
 }
 
-// wanted tells whether the environment asks for spans, as the supervisor's own
-// tracing understands it.
-func wanted(env func(string) (string, bool)) (bool, error) {
-	value := func(name string) string {
-		if env == nil {
-			return ""
-		}
-		v, _ := env(name)
-		return v
-	}
-	exporter := value("OTEL_TRACES_EXPORTER")
-	named := value("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || value("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
-	switch {
-	case exporter == "none", value("OTEL_SDK_DISABLED") == "true", exporter == "" && !named:
-		return false, nil
-	case exporter != "" && exporter != "otlp":
-		return false, fmt.Errorf("OTEL_TRACES_EXPORTER is %q, want otlp or none", exporter)
-	}
-	return true, nil
-}
-
-// Open returns nil unless the environment names a collector
-// (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or asks for
-// spans (OTEL_TRACES_EXPORTER=otlp). It connects to nothing.
+// Open returns nil unless the environment asks for spans, as tracing.Open does.
+// It connects to nothing.
 func Open(ctx context.Context, cfg Config) (*Exporter, error) {
-	if on, err := wanted(cfg.Env); err != nil || !on {
+	way, err := tracing.Open(ctx, tracing.Config{
+		Env: cfg.Env, Flush: flushTime, Who: "the formation", Log: cfg.Log,
+		About: []attribute.KeyValue{
+			attribute.String("service.name", cfg.FormationID), attribute.String("service.namespace", "formations"),
+			attribute.String("service.version", version.Version), attribute.String("service.instance.id", cfg.LaunchID),
+		},
+	})
+	if err != nil || way == nil {
 		return nil, err
 	}
-	client, err := otlptracehttp.New(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("send traces: %w", err)
-	}
-	about, err := resource.New(ctx, resource.WithAttributes(
-		attribute.String("service.name", cfg.FormationID), attribute.String("service.namespace", "formations"),
-		attribute.String("service.version", version.Version), attribute.String("service.instance.id", cfg.LaunchID),
-	), resource.WithFromEnv())
-	if err != nil {
-		return nil, fmt.Errorf("send traces: %w", err)
-	}
-	s := &sender{SpanExporter: client, log: cfg.Log, quit: make(chan struct{})}
-	return &Exporter{sdktrace.NewTracerProvider(sdktrace.WithBatcher(s), sdktrace.WithResource(about)), s}, nil
+	return &Exporter{way}, nil
 }
 
 // Export hands an ended trace over. It does not wait for the collector.
@@ -90,50 +59,13 @@ func (e *Exporter) Export(t *telemetry.Trace) {
 	if e == nil {
 		return
 	}
-	send(e.provider.Tracer("formation"), t)
+	send(e.tracing.Provider().Tracer("formation"), t)
 }
 
 // Close sends what waits, for two seconds at most. A collector that is away
 // must not make a good end look bad, so this cannot fail.
 func (e *Exporter) Close(ctx context.Context) {
-	if e == nil {
-		return
+	if e != nil {
+		e.tracing.Close(ctx)
 	}
-	late := time.AfterFunc(flushTime, func() { close(e.sender.quit) })
-	defer late.Stop()
-	if err := e.provider.Shutdown(context.WithoutCancel(ctx)); err != nil {
-		e.sender.log.Warn().Err(err).Msg("the last traces are not sent")
-	}
-}
-
-// sender tells the log when sending begins to fail and when it works again,
-// instead of OpenTelemetry's global error handler.
-type sender struct {
-	sdktrace.SpanExporter
-	log    zerolog.Logger
-	quit   chan struct{} // closed when what is being sent has had its time
-	failed bool          // the last time; spans are sent by one goroutine
-}
-
-// ExportSpans never fails: nobody could do anything about it.
-func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	sent := make(chan error, 1)
-	go func() { sent <- s.SpanExporter.ExportSpans(ctx, spans) }()
-	var err error
-	select {
-	case err = <-sent:
-	case <-s.quit:
-		cancel()
-		err = <-sent
-	}
-	switch {
-	case err != nil && !s.failed:
-		s.log.Warn().Err(err).Int("spans", len(spans)).Msg("traces are not sent; the formation goes on without them")
-	case err == nil && s.failed:
-		s.log.Info().Msg("traces are sent again")
-	}
-	s.failed = err != nil
-	return nil
 }
