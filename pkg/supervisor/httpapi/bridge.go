@@ -45,8 +45,9 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	b.echo = httpx.NewEcho(httpx.Config{
 		Log: cfg.Log, OnError: b.renderError, HeaderPrefix: cfg.HeaderPrefix, AccessLog: true,
 	})
-	b.echo.GET("/ping", func(c echo.Context) error { return c.String(http.StatusOK, "pong") })
-	b.echo.GET("/health", b.health)
+	asked := []string{http.MethodGet, http.MethodHead}
+	b.echo.Match(asked, "/ping", func(c echo.Context) error { return c.String(http.StatusOK, "pong") })
+	b.echo.Match(asked, "/health", b.health)
 	cfg.Proxy.Mount(b.echo)
 	return b, nil
 }

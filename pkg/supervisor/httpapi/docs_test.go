@@ -32,6 +32,9 @@ func TestDocs_ListExactlyTheServedRoutes(t *testing.T) {
 			!slices.Contains([]string{"GET", "POST", "PUT", "PATCH", "DELETE"}, method) {
 			continue
 		}
+		if method == "HEAD" && slices.Contains(d.api.Served(), "GET "+path) {
+			continue // goes without saying
+		}
 		served[method+" "+openapi.Template(path)] = true
 	}
 	if diff := cmp.Diff(served, documented); diff != "" || len(served) < 50 {

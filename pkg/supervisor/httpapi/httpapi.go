@@ -115,6 +115,9 @@ func New(cfg Config) (*API, error) {
 		if r.handler != nil {
 			a.echo.Add(r.method, r.path, r.handler)
 		}
+		if r.head {
+			a.echo.HEAD(r.path, r.handler)
+		}
 	}
 	cfg.Proxy.Mount(a.echo)
 	return a, a.describe()

@@ -18,6 +18,7 @@ type route struct {
 	method, path string
 	action       string // in the audit; "" outside /rpc
 	bundle       bool   // the body is streamed, not read by the guard
+	head         bool   // answers HEAD as well, by which load balancers ask
 	handler      echo.HandlerFunc
 	tag, about   string
 	params       []openapi.Param
@@ -69,11 +70,11 @@ func (a *API) routes() []route {
 func (a *API) publicRoutes() []route {
 	all := []route{
 		{
-			method: "GET", path: "/ping", handler: a.ping, tag: "server", about: "Tells that the supervisor answers.",
+			method: "GET", path: "/ping", head: true, handler: a.ping, tag: "server", about: "Tells that the supervisor answers.",
 			replies: []openapi.Reply{{Status: 200, Type: plainType}},
 		},
 		{
-			method: "GET", path: "/health", handler: a.health, tag: "server", about: "Tells how the supervisor is.",
+			method: "GET", path: "/health", head: true, handler: a.health, tag: "server", about: "Tells how the supervisor is.",
 			replies: []openapi.Reply{{Status: 200, Type: jsonType, Value: healthReply{}}},
 		},
 		{

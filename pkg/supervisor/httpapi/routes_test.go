@@ -34,6 +34,17 @@ func TestRoutes_PingAndHealthNeedNoKey(t *testing.T) {
 	}
 }
 
+func TestRoutes_PingAndHealthAnswerTheHEADOfLoadBalancers(t *testing.T) {
+	t.Parallel()
+	d := setup(t, nil)
+	for _, path := range []string{"/ping", "/health"} {
+		res, body := d.do(t, call{method: "HEAD", path: path, sign: unsigned})
+		if res.StatusCode != 200 || body != "" {
+			t.Errorf("HEAD %s: %d with a body of %q", path, res.StatusCode, body)
+		}
+	}
+}
+
 func TestRoutes_DeployListGetAndDelete(t *testing.T) {
 	t.Parallel()
 	d := setup(t, nil)
