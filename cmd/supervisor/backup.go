@@ -27,7 +27,8 @@ func (a *app) backupCommand() *cobra.Command {
 Every SQLite database is copied as of one moment, and the file is read again and
 checked before it appears under its name. It holds keys and secrets: it is
 readable by its owner alone, and belongs in a safe place. Databases elsewhere
-(PostgreSQL) are named with the command that backs them up.`,
+(PostgreSQL) are named with the command that backs them up. The caches of
+programs that formations start (.npm and .cache of their states) are left out.`,
 		Args: cobra.ExactArgs(1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			h, err := a.openHome()

@@ -282,6 +282,33 @@ func TestWrite_NamesAVersionWithoutFilesAndWhatIsNoFile(t *testing.T) {
 	restore(t, data)
 }
 
+func TestWrite_LeavesOutTheCachesOfProgramsAsAWhole(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	const state = "formations/hello/state/"
+	h.write(t, state+".npm/_npx/1/node_modules/words/index.js", "x", 0o600)
+	h.write(t, state+"notes/.cache", "kept: no cache at the top", 0o600)
+	if err := os.Symlink("../words/index.js", filepath.Join(h.dir, state+".npm/_npx/1/words")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(h.dir, state+".cache"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.store(t, state+".cache/http.db", 10).Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, data := h.backup(t, nil)
+	if len(r.Skipped)+len(r.Notes) != 0 {
+		t.Errorf("report = %+v", r)
+	}
+	_, dir := restore(t, data)
+	for rel, want := range map[string]bool{".npm": false, ".cache": false, "notes/.cache": true} {
+		if _, err := os.Lstat(filepath.Join(dir, state+rel)); (err == nil) != want {
+			t.Errorf("%s is back: %t, want %t", rel, err == nil, want)
+		}
+	}
+}
+
 func TestWrite_KeepsADamagedDatabaseAndSaysSo(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)

@@ -135,6 +135,15 @@ func (b *writer) version(name, at, dir string) error {
 	return b.tree(path.Join(name, dir), filepath.Join(at, dir), nil)
 }
 
+// isCache tells whether the path in a state directory, which is the home of the
+// programs that a formation starts, is of what they fetch again when it is gone.
+// A part of that is worse than nothing: npx runs a package by a symbolic link,
+// and a backup has no links.
+func isCache(rel string) bool {
+	top, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
+	return top == ".cache" || top == ".npm"
+}
+
 // state packs a state directory: the databases first, as copies made by SQLite,
 // then the files, so that a file which a row names is there.
 func (b *writer) state(name, at string) error {
@@ -149,6 +158,9 @@ func (b *writer) state(name, at string) error {
 	}
 	skip := make(map[string]bool)
 	for _, rel := range found {
+		if isCache(rel) {
+			continue
+		}
 		for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
 			skip[rel+suffix] = true
 		}
@@ -159,7 +171,7 @@ func (b *writer) state(name, at string) error {
 			return err
 		}
 	}
-	return b.tree(name, at, func(rel string) bool { return skip[rel] })
+	return b.tree(name, at, func(rel string) bool { return skip[rel] || isCache(rel) })
 }
 
 // parents packs the directories above a database, which comes before the rest.
