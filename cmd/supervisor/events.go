@@ -65,13 +65,13 @@ func (w *eventWatcher) watch(ctx context.Context, id string) error {
 	if !w.a.json() && w.a.errTTY {
 		w.a.say("following %s; Ctrl-C ends it", id)
 	}
-	failed, said := 0, false
+	failed, said, opened := 0, false, false
 	tick := time.NewTicker(w.a.pause)
 	defer tick.Stop()
 	for {
 		began := time.Now()
 		err := w.f.FollowEvents(ctx, w.filter, func(e client.LiveEvent) error {
-			failed = 0
+			failed, opened = 0, true
 			if said {
 				said = false
 				w.a.say("the events of %s go on", id)
@@ -82,10 +82,11 @@ func (w *eventWatcher) watch(ctx context.Context, id string) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !ok || !lost(e) || failed == followTries:
+		case !ok || !lost(e) || failed == followTries || e.IsDown() && !opened:
 			return err
 		}
 		// A stream that stayed open was a good one, however quiet.
+		opened = opened || e.Name == client.NameBrokenStream
 		if failed++; e.Name == client.NameBrokenStream && time.Since(began) > w.a.pause {
 			failed = 0
 		}

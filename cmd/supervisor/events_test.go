@@ -141,7 +141,12 @@ func TestEvents_EndWhereNothingWillCome(t *testing.T) {
 			}
 		})
 	}
-	s := newSession(t, newFake(t))
+	f := newFake(t)
+	f.on("GET /api/hello/v1/events", reply{status: 503, body: `{"error":"FormationUnavailable","message":"Formation 'hello' is stopped"}`})
+	s := newSession(t, f)
+	if code := s.run(t.Context(), "events", "hello", "--key", "fma_1"); code != exitUnavailable || strings.Count(f.said(), "\n") != 1 {
+		t.Errorf("a stopped formation was waited for: exit code %d, %s", code, s.er.String())
+	}
 	if code := s.run(t.Context(), "events", "hello", "--key", "k", "--level", "loud"); code != exitUsage {
 		t.Errorf("exit code %d", code)
 	}

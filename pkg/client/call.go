@@ -137,6 +137,9 @@ func (r *caller) fetch(ctx context.Context, c *call) ([]byte, error) {
 }
 
 func mayRetry(e *Error) bool {
+	if e.IsDown() {
+		return false
+	}
 	switch e.Status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

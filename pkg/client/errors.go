@@ -61,6 +61,14 @@ func (e *Error) Error() string {
 // Unwrap returns what kept an answer from coming, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
+// IsDown tells that the formation is stopped or crashed. The supervisor answers so
+// at once, and unlike what else comes with status 503 it does not pass: somebody
+// has to start the formation.
+func (e *Error) IsDown() bool {
+	return e.Name == "FormationUnavailable" &&
+		(strings.HasSuffix(e.Message, " is stopped") || strings.HasSuffix(e.Message, " is crashed"))
+}
+
 // StatusOf returns the Status of the *Error in err's chain, -1 without one.
 func StatusOf(err error) int {
 	if e, ok := errors.AsType[*Error](err); ok {

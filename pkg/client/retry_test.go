@@ -20,6 +20,7 @@ import (
 type script struct {
 	statuses   []int
 	retryAfter string
+	message    string          // of FormationUnavailable; "" for another error
 	at         []time.Duration // since start, one per request
 	keys       []string
 	signatures []string
@@ -41,6 +42,9 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	body := `{"success":true,"data":{}}`
 	if status >= 300 {
 		body = `{"success":false,"error":"Busy","message":"try later","code":503}`
+	}
+	if s.message != "" {
+		body = `{"success":false,"error":"FormationUnavailable","message":"` + s.message + `","code":503}`
 	}
 	h := http.Header{}
 	if s.retryAfter != "" {
@@ -118,6 +122,9 @@ func TestRetry_OnlyWhereItIsSafeAndUseful(t *testing.T) {
 		"asked to wait 60s": {&script{statuses: []int{503}, retryAfter: "60"}, 3, list, 1},
 		"no connection":     {&script{err: errors.New("refused")}, 3, list, 1},
 		"a redirect":        {&script{statuses: []int{302}}, 3, list, 1},
+		"stopped":           {&script{statuses: []int{503}, message: "Formation 'x' is stopped"}, 3, list, 1},
+		"crashed":           {&script{statuses: []int{503}, message: "Formation 'x' is crashed"}, 3, list, 1},
+		"restarting":        {&script{statuses: []int{503}, message: "Formation 'x' is restarting"}, 3, list, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
