@@ -64,6 +64,17 @@ func TestInit_WritesAConfigThatLoads(t *testing.T) {
 	}
 }
 
+func TestInit_LeavesNoSettingsThatDoNotLoad(t *testing.T) {
+	t.Parallel()
+	home := filepath.Join(t.TempDir(), "h")
+	if _, err := Init(InitOptions{Home: home, Port: 99999}); err == nil {
+		t.Error("a port that is none was taken")
+	}
+	if made, err := Init(InitOptions{Home: home, Port: 7999}); err != nil || !made.Created {
+		t.Errorf("the next one: created %t, error %v", made.Created, err)
+	}
+}
+
 func TestLoadConfig_WithoutAFileSaysHowToMakeOne(t *testing.T) {
 	t.Parallel()
 	_, err := LoadConfig(t.TempDir(), nil)

@@ -51,6 +51,9 @@ func Init(opts InitOptions) (InitResult, error) {
 		return InitResult{}, err
 	}
 	cfg, err := LoadConfig(home, nil)
+	if err != nil && created { // else the next Init would keep what is wrong
+		err = errors.Join(err, os.Remove(path))
+	}
 	if err != nil {
 		return InitResult{}, err
 	}
