@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
@@ -249,7 +250,7 @@ func nextSteps(r scaffold.Request, made *scaffold.Made) []string {
 	}
 	steps = append(steps, "supervisor validate "+dir, "raise the version in the manifest, then: supervisor deploy "+dir)
 	if r.Kind == manifest.FileMCP {
-		steps = append(steps, "see how it is, and its tools: supervisor tools FORMATION --server "+r.Name)
+		steps = append(steps, "see how it is, and its tools: supervisor tools "+cmp.Or(made.Formation, "FORMATION")+" --server "+r.Name)
 	}
 	return steps
 }

@@ -44,6 +44,9 @@ func newPart(r Request, d data) (_ *Made, err error) {
 		return nil, err
 	}
 	made := &Made{Dir: r.Dir, Files: slices.SortedFunc(maps.Keys(files), byDepth)}
+	if known != nil {
+		made.Formation = known.ID
+	}
 	u := &undo{}
 	defer func() {
 		if err != nil {

@@ -60,6 +60,9 @@ type Request struct {
 type Made struct {
 	Dir   string   // the formation's directory
 	Files []string // slash-separated paths in Dir
+	// Formation is the id of the formation that got a part, "" when its files
+	// can't be read.
+	Formation string
 	// Manifest is the name of the manifest when an item was added to one of its
 	// lists, else ""; List and Line say where.
 	Manifest string
