@@ -19,10 +19,13 @@ type app struct {
 	// results and the progress; noColour, that the person wants no colours.
 	inTTY, outTTY, errTTY bool
 	noColour              bool
-	lookupEnv             func(string) (string, bool)
-	userHome              string // the user's home directory
-	userName              string // the name of the user at the operating system
-	systemHome            string // the home of the host's supervisor, "" for none
+	// columns is how wide the terminal of the progress is, 0 when that is not
+	// known; nil for never.
+	columns    func() int
+	lookupEnv  func(string) (string, bool)
+	userHome   string // the user's home directory
+	userName   string // the name of the user at the operating system
+	systemHome string // the home of the host's supervisor, "" for none
 	// pause is the time between two looks at something that has not come yet.
 	pause time.Duration
 
@@ -41,6 +44,10 @@ func newApp() *app {
 	a := &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, lookupEnv: os.LookupEnv,
 		inTTY: isTerminal(os.Stdin), outTTY: isTerminal(os.Stdout), errTTY: isTerminal(os.Stderr), pause: time.Second,
+	}
+	a.columns = func() int {
+		width, _, _ := term.GetSize(int(os.Stderr.Fd())) // 0 with an error
+		return width
 	}
 	if program, err := os.Executable(); err == nil && strings.HasPrefix(program, "/usr/") {
 		a.systemHome = systemHome // it is installed

@@ -33,9 +33,9 @@ type bundle struct {
 // openBundle checks the formation at path, a directory or a gzipped tar file,
 // and returns its bundle.
 func (a *app) openBundle(ctx context.Context, from string, keep func(name string) bool) (*bundle, error) {
-	info, err := os.Stat(from)
+	info, err := statFormation(from)
 	if err != nil {
-		return nil, fmt.Errorf("open formation: %w", err)
+		return nil, err
 	}
 	temp, err := os.MkdirTemp("", "formation-")
 	if err != nil {
@@ -89,6 +89,12 @@ func (a *app) packDir(b *bundle, dir string, keep func(string) bool) (err error)
 func (a *app) readBundle(ctx context.Context, b *bundle, file string) (err error) {
 	if b.file, err = os.Open(file); err != nil {
 		return fmt.Errorf("open bundle: %w", err)
+	}
+	switch packed, err := isGzip(file); {
+	case err != nil:
+		return err
+	case !packed:
+		return notBundle(file)
 	}
 	dir := filepath.Join(b.temp, "unpacked")
 	if _, err := archive.Extract(ctx, b.file, dir, archive.DefaultLimits()); err != nil {

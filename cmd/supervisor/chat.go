@@ -173,6 +173,14 @@ func (c *chat) failed(ctx context.Context, err error, request string) error {
 	return &hint{err, "`supervisor trace " + c.id + " " + request + "` shows what was done"}
 }
 
+// left tells, after an interrupt, that the formation was not interrupted.
+func (c *chat) left(ctx context.Context, request string) {
+	if ctx.Err() == nil || request == "" || c.draft {
+		return
+	}
+	c.a.say("the formation may still work on it: `supervisor trace %s %s` shows what comes of it", c.id, request)
+}
+
 // later hands the message over and waits for the result. An interrupt leaves
 // the formation at work.
 func (c *chat) later(ctx context.Context) error {
@@ -231,6 +239,7 @@ func (c *chat) stream(ctx context.Context) error {
 		fmt.Fprintln(c.a.out)
 	}
 	if err != nil {
+		c.left(ctx, request)
 		return c.failed(ctx, err, request)
 	}
 	if last.StreamDiscontinuity && shown {

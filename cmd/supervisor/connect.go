@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"os"
@@ -20,7 +21,8 @@ type target struct {
 	prefix string      // of header names, "" for the default
 	trust  *tls.Config // whom at https addresses; nil for the system's authorities
 	home   *home       // the local home it was read from, else nil
-	origin string      // where address and key come from, in words
+	origin string      // where the key comes from, in words
+	from   string      // where the address comes from, "" for origin
 	// keys are saved client keys by formation id.
 	keys map[string]client.Secret
 }
@@ -32,7 +34,7 @@ func (a *app) connect() (*target, *client.Server, error) {
 		return nil, nil, err
 	}
 	if a.server != "" {
-		t.url = a.server
+		t.url, t.from = a.server, "--server"
 	}
 	s, err := t.client()
 	return t, s, err
@@ -44,7 +46,7 @@ func (t *target) client() (*client.Server, error) {
 		URL: t.url, KeyID: t.keyID, SecretKey: t.secret, HeaderPrefix: t.prefix, Retries: retries, TLS: t.trust,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.origin, err)
+		return nil, fmt.Errorf("%s: %w", cmp.Or(t.from, t.origin), err)
 	}
 	return s, nil
 }
@@ -78,7 +80,7 @@ func (a *app) target() (*target, error) {
 		if a.server != "" {
 			return a.targetOfEnvironment()
 		}
-		return nil, usagef("no supervisor is named: give --home, --profile or SVC_SERVER_URL")
+		return nil, usagef("no supervisor is named: give --home, --profile or SVC_SERVER_URL, or make one of your own with `supervisor init` and `supervisor serve`")
 	}
 	return a.targetOfHome(a.defaultHome())
 }

@@ -246,6 +246,26 @@ func TestDeploy_AnInterruptedUploadRemovesNothing(t *testing.T) {
 	}
 }
 
+func TestDeploy_KeepsItsLineWithinANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("POST /rpc/formations", reply{
+		status: 200,
+		body: "event: progress\ndata: {\"stage\":\"health_check\",\"message\":\"asking tool servers for their tools\"}\n\n" +
+			completeEvent,
+	})
+	s := newSession(t, f)
+	s.errTTY = true
+	a := s.app(&s.out, &s.er)
+	a.columns = func() int { return 50 }
+	if code := run(t.Context(), a, []string{"deploy", writeTree(t, "formation.afs")}); code != 0 {
+		t.Fatalf("exit code %d: %s", code, s.er.String())
+	}
+	if shown := s.er.String(); !strings.Contains(shown, "hello health_check: asking to… ") {
+		t.Errorf("shown %q", shown)
+	}
+}
+
 func TestDeploy_ShowsALineThatChangesAtATerminal(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,14 +118,18 @@ func (t *target) advise(err error) error {
 		return err
 	}
 	switch {
-	case e.Name == client.NameUnreachable && t.home != nil:
+	case e.Name == client.NameUnreachable && t.home != nil && t.from == "":
 		return &hint{&replaced{err, "no supervisor answers at " + t.url}, "start it with `supervisor serve --home " + t.home.dir + "`"}
 	case e.Name == client.NameUnreachable:
-		return &hint{&replaced{err, "no supervisor answers at " + t.url}, "check the address, which is from " + t.origin}
+		return &hint{&replaced{err, "no supervisor answers at " + t.url}, "check the address, which is from " + cmp.Or(t.from, t.origin)}
+	case isForeign(e):
+		return &hint{err, "check that " + t.url + " is a supervisor; the address is from " + cmp.Or(t.from, t.origin)}
 	case e.Status == http.StatusUnauthorized && strings.Contains(e.Message, "expired"):
 		return &hint{err, "compare the clocks of this machine and of " + t.url}
 	case e.Status == http.StatusUnauthorized:
 		return &hint{err, "the supervisor at " + t.url + " refuses the key, which is from " + t.origin}
+	case e.Name == "SecretsError" && strings.Contains(e.Message, "${{ secrets."):
+		return &replaced{err, err.Error() + "\n`supervisor secrets setup` asks for all that is missing"}
 	case e.Name == "FormationUnavailable":
 		return &hint{err, "`supervisor status` shows how it ended, `supervisor start` starts it"}
 	case e.Name == "FormationNotFound":
@@ -139,6 +144,17 @@ func (t *target) advise(err error) error {
 		return &hint{err, "wait for it, or end it with `supervisor cancel-update`"}
 	}
 	return err
+}
+
+// isForeign tells whether an error is that of something else than a supervisor,
+// such as a formation's own port: it does not know the route, or has no words of
+// the service.
+func isForeign(e *client.Error) bool {
+	switch e.Status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		return e.Message == "Endpoint not found" || strings.HasPrefix(e.Message, "the server answered ")
+	}
+	return false
 }
 
 // replaced is an error told in other words.

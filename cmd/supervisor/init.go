@@ -53,6 +53,9 @@ other places to fetch from, SVC_ONNXRUNTIME_LIB a library that is here.`,
 			if err := models.check(); err != nil {
 				return err
 			}
+			if opts.Port < 1 || opts.Port > 65535 {
+				return usagef("--port %d: it must be 1 to 65535", opts.Port)
+			}
 			if a.inTTY && !yes {
 				if err := a.askInit(cmd.Context(), &opts); err != nil {
 					return err
@@ -65,6 +68,9 @@ other places to fetch from, SVC_ONNXRUNTIME_LIB a library that is here.`,
 			if err := a.saveLocal(opts.Home, made); err != nil {
 				a.say("warning: the profile %s was not saved: %v", localProfile, err)
 			}
+			if !made.Created {
+				a.warnOfSettings(cmd, made.ConfigPath)
+			}
 			return a.finishInit(cmd.Context(), opts.Home, made, models)
 		}),
 	}
@@ -75,6 +81,15 @@ other places to fetch from, SVC_ONNXRUNTIME_LIB a library that is here.`,
 	cmd.Flags().BoolVar(&models.none, "no-models", false, "fetch no embedding model")
 	cmd.Flags().StringArrayVar(&models.ids, "model", nil, "embedding model to fetch, may be repeated (default: "+supervisor.DefaultModel+")")
 	return cmd
+}
+
+// warnOfSettings names the flags that had no effect because settings were there.
+func (a *app) warnOfSettings(cmd *cobra.Command, path string) {
+	for _, f := range []struct{ flag, key string }{{"name", "server_id"}, {"host", "server.host"}, {"port", "server.port"}} {
+		if cmd.Flags().Changed(f.flag) {
+			a.say("warning: --%s had no effect, since there are settings already: change %s in %s", f.flag, f.key, path)
+		}
+	}
 }
 
 // askInit asks a person for what the settings shall say, or what is to become

@@ -62,6 +62,9 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 
 		ValidArgsFunction: a.completeIDsOrAll,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
+			if err := checkAll(args); err != nil {
+				return err
+			}
 			t, s, err := a.connect()
 			if err != nil {
 				return err
@@ -78,6 +81,14 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 			})
 		}),
 	}
+}
+
+// checkAll refuses ids beside "all": one that is mistyped would go unnoticed.
+func checkAll(ids []string) error {
+	if len(ids) > 1 && slices.Contains(ids, allFormations) {
+		return usagef("%s is every formation: name no others beside it", allFormations)
+	}
+	return nil
 }
 
 // all returns the formations that the verb has something to do for.

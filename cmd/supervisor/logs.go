@@ -32,6 +32,9 @@ func (a *app) logsCommand() *cobra.Command {
 			case req.Lines < 1 || req.Lines > 10000:
 				return usagef("--lines %d: it must be 1 to 10000", req.Lines)
 			}
+			if err := checkAll(args); err != nil {
+				return err
+			}
 			t, s, err := a.connect()
 			if err != nil {
 				return err

@@ -152,6 +152,18 @@ func TestInterrupt_EndsEveryWait(t *testing.T) {
 	}
 }
 
+// The formation works on when its client leaves, so the person is told where to
+// look.
+func TestInterrupt_OfAnAnswerNamesTheRequest(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.on("POST /api/hello/v1/chat", stays(`data: {"token":{"type":"content","content":"so far","request_id":"req_1"}}`+"\n\n"))
+	out, errs := follows(t, f, "so far", "chat", "hello", "hi", "--key", "k")
+	if out != "so far\n" || errs != "the formation may still work on it: `supervisor trace hello req_1` shows what comes of it\ninterrupted\n" {
+		t.Errorf("printed %q, said %q", out, errs)
+	}
+}
+
 func TestAge_ShowsTwoUnits(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{

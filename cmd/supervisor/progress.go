@@ -57,7 +57,7 @@ func (p *progress) show(id string, step client.Progress) {
 		if p.count > 1 {
 			text, percent = p.sum()+text, 100*p.ended/p.count
 		}
-		p.bar.Describe(strings.Map(noBreak, printable(id+" "+text)))
+		p.bar.Describe(p.fit(strings.Map(noBreak, printable(id+" "+text))))
 		_ = p.bar.Set(percent) // a terminal that is gone must not fail the deploy
 		return
 	}
@@ -68,6 +68,21 @@ func (p *progress) show(id string, step client.Progress) {
 		}
 		p.a.say("%s: %s", id, text)
 	}
+}
+
+// barRoom is what a bar needs beside its words, in columns.
+const barRoom = 20
+
+// fit cuts words that would make a line longer than the terminal is wide: a line
+// that breaks is not overwritten by the next.
+func (p *progress) fit(text string) string {
+	if p.a.columns == nil {
+		return text
+	}
+	if width := p.a.columns(); width > 2*barRoom {
+		return short(text, width-barRoom)
+	}
+	return text
 }
 
 // done says that the work for one formation has ended.

@@ -26,8 +26,10 @@ taken from the command line, where others see it; results show masks.
 The key that opens the file is, in this order, in SVC_SECRETS_KEY, in the key
 store of the supervisor on this machine (keys/ID.key in its home), or in .key
 beside the manifest, where the first "secrets set" makes one. Keep .key out of
-version control. "secrets setup" asks for all that a formation lacks. A deployed formation uses what was deployed: deploy again, or
-change it there with PUT /v1/secrets/NAME.`,
+version control.
+
+"secrets setup" asks for all that a formation lacks. A deployed formation uses
+what was deployed: deploy again, or change it there with PUT /v1/secrets/NAME.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -46,9 +46,9 @@ with it has to be replaced where it came from.`,
 			if a.json() {
 				return a.printJSON(done)
 			}
-			text := fmt.Sprintf("%d secret(s) are encrypted with a new key from %s", done.Secrets, orEnv(done.Key))
+			text := fmt.Sprintf("encrypted with a new key from %s: %s", orEnv(done.Key), count(done.Secrets, "secret"))
 			if done.Older > 0 {
-				text += fmt.Sprintf("; %d older key(s) stay there for what is deployed", done.Older)
+				text += fmt.Sprintf("; kept there for what is deployed: %s", count(done.Older, "older key"))
 			}
 			return a.result("%s", text)
 		}),

@@ -24,7 +24,12 @@ func (a *app) secretsSetCommand(flags *vaultFlags) *cobra.Command {
 At a terminal it is asked for and not shown. Else, and with --stdin, it is all of
 the standard input without its last end of line. A secret that exists is replaced
 with --force only.`,
-		Args: cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("a value is not taken from the command line, where others see it: type it when asked, or pipe it in")
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			name, err := secretName(args[0])
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -27,6 +28,9 @@ func (a *app) serveCommand() *cobra.Command {
 				return err
 			}
 			if listen != "" {
+				if _, _, err := net.SplitHostPort(listen); err != nil {
+					return usagef("--listen %q: it must be host:port, such as 127.0.0.1:7890", listen)
+				}
 				h.cfg.Listen = listen
 			}
 			if level != "" {
@@ -79,7 +83,10 @@ func (a *app) serve(ctx context.Context, h *home) error {
 	if left {
 		err = errors.Join(err, os.Remove(h.addressPath()))
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && !left:
+		return &stopError{&hint{err, "stop what has it, which may be another supervisor, or choose another address with --listen or server.port"}}
+	case err != nil:
 		return &stopError{err}
 	}
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,7 +97,16 @@ func TestServe_SaysWhatItCannotUse(t *testing.T) {
 	if code := s.run(t.Context(), "serve", "--home", home, "--log-level", "loud"); code != exitUsage {
 		t.Errorf("bad level: exit code %d: %s", code, s.er.String())
 	}
-	if code := s.run(t.Context(), "serve", "--home", home, "--listen", "nowhere"); code != exitFailed || !strings.Contains(s.er.String(), "listen for the management API") {
+	if code := s.run(t.Context(), "serve", "--home", home, "--listen", "nowhere"); code != exitUsage || !strings.Contains(s.er.String(), "it must be host:port") {
 		t.Errorf("bad address: exit code %d: %s", code, s.er.String())
+	}
+	var lc net.ListenConfig
+	taken, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if code := s.run(t.Context(), "serve", "--home", home, "--listen", taken.Addr().String()); code != exitFailed || !strings.Contains(s.er.String(), "choose another address with --listen") {
+		t.Errorf("an address that is taken: exit code %d: %s", code, s.er.String())
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +24,12 @@ func (a *app) statusCommand() *cobra.Command {
 
 		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
+			if err := checkAll(args); err != nil {
+				return err
+			}
+			if known := statuses(); status != "" && !slices.Contains(known, status) {
+				return usagef("--status %q: it must be %s", status, strings.Join(known, ", "))
+			}
 			t, s, err := a.connect()
 			if err != nil {
 				return err
@@ -38,8 +46,13 @@ func (a *app) statusCommand() *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&status, "status", "", "only those with this status (running, stopped, crashed, ...)")
+	cmd.Flags().StringVar(&status, "status", "", "only those with this status: "+strings.Join(statuses(), ", "))
 	return cmd
+}
+
+// statuses are those that a formation can have.
+func statuses() []string {
+	return []string{"running", "starting", "restarting", "stopping", "stopped", "crashed"}
 }
 
 // isAll tells whether the ids of a command line mean every formation.

@@ -145,27 +145,43 @@ func (s *subject) close() error {
 
 // openSubject finds out what path is.
 func openSubject(ctx context.Context, path string) (*subject, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &client.Error{Status: http.StatusNotFound, Name: "NotFound", Message: "there is no " + path}
-	}
+	info, err := statFormation(path)
 	if err != nil {
-		return nil, fmt.Errorf("open formation: %w", err)
+		return nil, err
 	}
 	path = filepath.Clean(path)
 	if info.IsDir() {
 		return directory(path), nil
 	}
-	if packed, err := isGzip(path); err != nil || packed {
-		if err != nil {
-			return nil, err
-		}
+	switch packed, err := isGzip(path); {
+	case err != nil:
+		return nil, err
+	case packed:
 		return unpackSubject(ctx, path)
+	case strings.HasSuffix(path, ".gz"), strings.HasSuffix(path, ".tgz"):
+		return nil, notBundle(path)
 	}
 	if dir := formationOf(path); dir != "" {
 		return directory(dir), nil
 	}
 	return &subject{name: path, load: path, base: filepath.Dir(path)}, nil
+}
+
+// statFormation looks at what is to be a formation.
+func statFormation(path string) (fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &client.Error{Status: http.StatusNotFound, Name: "NotFound", Message: "there is no " + path}
+	case err != nil:
+		return nil, fmt.Errorf("open formation: %w", err)
+	}
+	return info, nil
+}
+
+// notBundle refuses a file that says or should be a bundle and is none.
+func notBundle(path string) error {
+	return fmt.Errorf("%s is no bundle: give the directory of a formation, or a gzipped tar file of it", path)
 }
 
 // directory is the formation in dir, which has a name even where you are in it.
