@@ -113,20 +113,26 @@ func (s *server) failed(ctx, callCtx context.Context, f failure) error {
 			text: fmt.Sprintf("The tool server %q did not answer the call of %s in time; the call was cancelled, and whether it took effect is unknown.", id, f.tool),
 		}
 	}
+	status := int(f.attempt.status.Load())
 	if f.attempt.lost.Load() { // the server has forgotten the session, for example because it was started anew
-		f.link.drop(f.session)
-		return notBegun(id, f.err, "The tool server %q does not know the session any more.", id)
+		f.link.retire(f.session)
+		return notBegun(id, f.err, "The tool server %q does not know the session any more: %d %s.", id, status, http.StatusText(status))
 	}
 	if e, ok := answered(f.err); ok {
 		return e
 	}
-	status := int(f.attempt.status.Load())
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		f.link.drop(f.session)
+		f.link.retire(f.session)
 		return notBegun(id, f.err, "The tool server %q refuses the credentials: %d %s.", id, status, http.StatusText(status)).permanent()
 	case !begun && status != 0:
 		return notBegun(id, f.err, "The tool server %q refuses the call: %d %s.", id, status, http.StatusText(status))
+	case status >= http.StatusInternalServerError: // the connection stands
+		return &Error{
+			Server: id, begun: true, cause: f.err,
+			text: fmt.Sprintf("The tool server %q answered the call of %s with %d %s. Whether the call took effect is unknown.",
+				id, f.tool, status, http.StatusText(status)),
+		}
 	case garbled(f.err):
 		return &Error{
 			Server: id, begun: true, final: true, cause: f.err,

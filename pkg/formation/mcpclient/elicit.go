@@ -57,10 +57,11 @@ func (s *server) onLog(_ context.Context, req *mcpsdk.LoggingMessageRequest) {
 	}, "a tool server logs")
 }
 
-// complaint writes a line that a process wrote to its standard error.
-func (s *server) complaint(line []byte) {
-	s.lastWords.add(line)
-	s.note(func(e *zerolog.Event) *zerolog.Event { return e.Str("said", clip(line, maxWord)) }, "a tool server says")
+// complaint writes a line that a process wrote to its standard error. It is kept
+// for whoever shares that process.
+func (l *link) complaint(line []byte) {
+	l.lastWords.add(line)
+	l.s.note(func(e *zerolog.Event) *zerolog.Event { return e.Str("said", clip(line, maxWord)) }, "a tool server says")
 }
 
 // garbage writes a line of the standard output that is no message.

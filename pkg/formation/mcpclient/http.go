@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	mcpsdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -89,13 +91,56 @@ func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
 		if resp.StatusCode >= 400 && resp.StatusCode < 500 {
 			a.begun.Store(false) // refused
 		}
-		known := resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusBadRequest
-		a.lost.Store(!known && req.Header.Get(sessionHeader) != "")
+		if resp.StatusCode >= 400 && !a.probing {
+			r.refused(a, resp, req.Header.Get(sessionHeader) != "")
+		}
 	}
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		resp.Body = &limited{ReadCloser: resp.Body, left: r.most}
 	}
 	return resp, nil
+}
+
+// maxRefusal is how much is read of what a server says to a refusal.
+const maxRefusal = 64 << 10
+
+// refused looks into the refusal of a message. One by a status alone gets words of
+// the protocol: without them the SDK gives the connection up, with the calls of
+// all users on it. A session that is not known any more is told by its status, as
+// far as the server doesn't say that it is about something else.
+func (r *remote) refused(a *attempt, resp *http.Response, inSession bool) {
+	if resp.StatusCode == http.StatusNotFound && inSession {
+		a.lost.Store(true)
+		return
+	}
+	// What can't be read is no message.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, min(r.most, maxRefusal)))
+	resp.Body.Close()
+	unknown := resp.StatusCode == http.StatusBadRequest && inSession
+	if e := errorIn(body); e != nil {
+		unknown = unknown && (e.Code > lastOfProtocol || e.Code < firstOfProtocol)
+	} else {
+		body = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":0,"error":{"code":%d,"message":%q}}`, codeRejected, http.StatusText(resp.StatusCode))
+	}
+	a.lost.Store(unknown)
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+}
+
+// The codes of errors that JSON-RPC itself defines.
+const (
+	firstOfProtocol = -32768
+	lastOfProtocol  = -32100
+)
+
+// errorIn is the error of a message that is one, else nil.
+func errorIn(body []byte) *jsonrpc.Error {
+	if msg, err := jsonrpc.DecodeMessage(body); err == nil {
+		if answer, ok := msg.(*jsonrpc.Response); ok {
+			e, _ := errors.AsType[*jsonrpc.Error](answer.Error)
+			return e
+		}
+	}
+	return nil
 }
 
 // limited is a body of which no more than so much is taken.

@@ -14,6 +14,8 @@ type link struct {
 	s   *server
 	key string
 
+	lastWords words // of its process
+
 	mu     sync.Mutex // guards the fields that follow
 	now    *session
 	making *making // a connection under way
@@ -87,12 +89,12 @@ func (l *link) make(m *making, t *target, user string) {
 	limit := max(l.s.c.cfg.Limits.Connect, l.s.file.Timeout)
 	ctx, cancel := context.WithTimeoutCause(l.s.c.life, limit, fmt.Errorf("it did not answer within %s", limit))
 	defer cancel()
-	l.s.lastWords.clear()
-	x, err := l.s.connect(ctx, t, user)
+	l.lastWords.clear()
+	x, err := l.connect(ctx, t, user)
 	if err != nil && l.s.c.life.Err() != nil {
 		err = errClosed
 	}
-	l.s.connected(err)
+	l.connected(err)
 	l.mu.Lock()
 	l.making = nil
 	m.err = err
@@ -137,6 +139,7 @@ func (l *link) release(x *session) {
 	l.mu.Lock()
 	if l.now != x {
 		l.mu.Unlock()
+		x.endRetired()
 		return
 	}
 	l.uses--
@@ -159,6 +162,18 @@ func (l *link) drop(x *session) {
 	}
 	l.mu.Unlock()
 	x.close()
+}
+
+// retire makes the next call connect anew, and lets those that are under way on
+// the session come to their end.
+func (l *link) retire(x *session) {
+	l.mu.Lock()
+	if l.now == x {
+		l.now = nil
+	}
+	l.mu.Unlock()
+	x.retired.Store(true)
+	x.endRetired()
 }
 
 // over notes the end of a session.

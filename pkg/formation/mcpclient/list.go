@@ -126,12 +126,12 @@ func (s *server) discover(ctx context.Context, user string) error {
 		x.brief.Store(!used)
 		err = s.ask(ctx, x)
 		l.release(x)
-		s.connected(err)
+		l.connected(err)
 		return err
 	}
-	s.connected(err)
+	l.connected(err)
 	if s.c.life.Err() == nil {
-		err = errors.New(s.because(err))
+		err = errors.New(l.because(err))
 	}
 	return err
 }

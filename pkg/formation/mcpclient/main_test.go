@@ -74,8 +74,24 @@ func toolServer(kind string, args []string) error {
 		}
 	case "huge":
 		return huge()
+	case "ofuser": // talks of its user all the time, or dies after a while
+		return ofUser(args[0])
 	}
 	return serve(args)
+}
+
+// ofUser is a server that runs with the credentials of one user.
+func ofUser(user string) error {
+	if user == "bert" {
+		<-time.After(time.Second)
+		return errors.New("giving up")
+	}
+	go func() {
+		for range time.Tick(5 * time.Millisecond) {
+			fmt.Fprintln(os.Stderr, "error: "+user+" has the key k-4711")
+		}
+	}()
+	return serve(nil)
 }
 
 // grandchild starts a process in a session of its own and writes its number to a

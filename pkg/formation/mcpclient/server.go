@@ -42,8 +42,6 @@ type server struct {
 	talk      *rate.Limiter
 	allowance allowance
 
-	lastWords words
-
 	mu      sync.Mutex // guards the fields that follow
 	links   map[string]*link
 	trouble string // why it could not be reached the last time
@@ -119,19 +117,21 @@ func (s *server) places() []*link {
 }
 
 // connected notes how an attempt to connect went.
-func (s *server) connected(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.trouble = ""
+func (l *link) connected(err error) {
+	trouble := ""
 	if err != nil {
-		s.trouble = s.because(err)
+		trouble = l.because(err)
 	}
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	l.s.trouble = trouble
 }
 
-// because is an error with the last words of a process, for people.
-func (s *server) because(err error) string {
+// because is an error with the last words of a process, for people. They are
+// those of the link's own process: another one may work for another user.
+func (l *link) because(err error) string {
 	text := err.Error()
-	if said := s.lastWords.String(); said != "" && s.file.Type == manifest.MCPCommand {
+	if said := l.lastWords.String(); said != "" && l.s.file.Type == manifest.MCPCommand {
 		text += "; its last words: " + said
 	}
 	return text
@@ -153,7 +153,7 @@ func (s *server) session(ctx context.Context, user string) (*link, *session, err
 		case ctx.Err() != nil:
 			return nil, nil, notBegun(s.file.ID, context.Cause(ctx), "The call ended while the tool server %q was being connected to.", s.file.ID).permanent()
 		case try >= s.file.RetryAttempts || !worthAnother(err) || !pause(ctx, try):
-			return nil, nil, notBegun(s.file.ID, err, "The tool server %q can't be reached: %s.", s.file.ID, strings.TrimSuffix(s.because(err), ".")).permanent()
+			return nil, nil, notBegun(s.file.ID, err, "The tool server %q can't be reached: %s.", s.file.ID, strings.TrimSuffix(l.because(err), ".")).permanent()
 		}
 	}
 }
@@ -271,11 +271,11 @@ func (s *server) checkHealth(life context.Context) {
 		return
 	}
 	if err != nil {
-		s.connected(fmt.Errorf("its health check fails: %w", err))
+		l.connected(fmt.Errorf("its health check fails: %w", err))
 		if x != nil && !x.busy() {
 			l.drop(x)
 		}
 		return
 	}
-	s.connected(nil)
+	l.connected(nil)
 }

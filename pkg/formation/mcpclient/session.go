@@ -28,10 +28,12 @@ type session struct {
 	user string            // in whose name it was made, if it is one user's
 
 	link  *link
-	ready atomic.Bool   // cs and link are set
-	brief atomic.Bool   // it was made to ask for the list only
-	lost  atomic.Bool   // no new calls
-	done  chan struct{} // closed when it is over
+	ready atomic.Bool // cs and link are set
+	brief atomic.Bool // it was made to ask for the list only
+	lost  atomic.Bool // no new calls
+	// retired tells that it ends with the last of its calls.
+	retired atomic.Bool
+	done    chan struct{} // closed when it is over
 
 	mu    sync.Mutex // guards calls and next
 	calls map[string]*calling
@@ -61,11 +63,12 @@ const (
 )
 
 // connect makes a session. ctx bounds the making only.
-func (s *server) connect(ctx context.Context, t *target, user string) (*session, error) {
+func (l *link) connect(ctx context.Context, t *target, user string) (*session, error) {
+	s := l.s
 	if s.file.Type == manifest.MCPCommand {
-		sess, err := s.connectOnce(ctx, t, user, "", protocolUsual)
+		sess, err := l.connectOnce(ctx, t, user, "", protocolUsual)
 		if refused(err) {
-			return s.connectOnce(ctx, t, user, "", protocolNewest)
+			return l.connectOnce(ctx, t, user, "", protocolNewest)
 		}
 		return sess, err
 	}
@@ -78,9 +81,9 @@ func (s *server) connect(ctx context.Context, t *target, user string) (*session,
 	}
 	var errs []error
 	for _, way := range ways {
-		sess, err := s.connectOnce(ctx, t, user, way, protocolUsual)
+		sess, err := l.connectOnce(ctx, t, user, way, protocolUsual)
 		if way == wayStreamable && refused(err) {
-			sess, err = s.connectOnce(ctx, t, user, way, protocolNewest)
+			sess, err = l.connectOnce(ctx, t, user, way, protocolNewest)
 		}
 		if err == nil {
 			s.way.Store(way)
@@ -140,7 +143,8 @@ func (t *tap) Connect(ctx context.Context) (mcpsdk.Connection, error) {
 	return conn, err
 }
 
-func (s *server) connectOnce(ctx context.Context, t *target, user, way, protocol string) (*session, error) {
+func (l *link) connectOnce(ctx context.Context, t *target, user, way, protocol string) (*session, error) {
+	s := l.s
 	sess := &session{s: s, done: make(chan struct{}), calls: make(map[string]*calling)}
 	if s.perUser {
 		sess.user = user
@@ -149,7 +153,7 @@ func (s *server) connectOnce(ctx context.Context, t *target, user, way, protocol
 	a := &attempt{probing: true}
 	line := &tap{}
 	if s.file.Type == manifest.MCPCommand {
-		p, err := startProcess(s.c.spawn, t, s.c.cfg.Limits.Grace, s.complaint)
+		p, err := startProcess(s.c.spawn, t, s.c.cfg.Limits.Grace, l.complaint)
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", t.command, err)
 		}
@@ -234,6 +238,13 @@ func (x *session) busy() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.calls) > 0
+}
+
+// endRetired ends a retired session that no call is on any more.
+func (x *session) endRetired() {
+	if x.retired.Load() && !x.busy() {
+		x.close()
+	}
 }
 
 // await closes done when the connection is over, for whatever reason.
