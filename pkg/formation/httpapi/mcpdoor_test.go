@@ -267,7 +267,11 @@ func TestMCP_StreamsAreReadForAWhile(t *testing.T) {
 		heard <- read("get_session_events", map[string]any{"session": "s2", "wait_seconds": 60, "max_events": 1})
 	}()
 	for {
-		d.say(t, "ann", "s2", "hello") // again, when it was not listening yet
+		// Again, with another request, when it was not listening yet.
+		res := d.send(t, "POST", "/v1/chat", `{"message":"hello","session_id":"s2"}`, asUser("ann")...)
+		if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(res.StatusCode, err)
+		}
 		select {
 		case got := <-heard:
 			if got.Count != 1 || !strings.HasPrefix(got.Events[0].Data.Type, "chat.") {
