@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/mcpserver"
 	"github.com/agentformation/service/pkg/formation/media"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/turn"
@@ -204,8 +206,8 @@ func (a *api) ask(c echo.Context, body *httpx.Body, who *caller, in *chatBody, r
 }
 
 func (a *api) turnRequest(c echo.Context, who *caller, in *chatBody) *turn.Request {
-	if in.RequestID != "" {
-		httpx.SetRequestID(c, in.RequestID)
+	if id := cmp.Or(in.RequestID, mcpserver.TurnID(c.Request().Context())); id != "" {
+		httpx.SetRequestID(c, id)
 	}
 	message := *in.Message
 	if strings.TrimSpace(message) == "" { // the files say it all

@@ -26,7 +26,7 @@ func (a *api) mountMCP(e *echo.Echo) error {
 		Name: strings.ToLower(a.prefix()) + "-" + f.ID, Version: a.cfg.Version, About: f.Description,
 		API: e, Routes: a.tools, Resources: a.resources, Fault: a.faultText,
 		UserHeader: httpx.HeaderName(a.cfg.HeaderPrefix, "User-ID"),
-		Passed:     []string{a.head.admin, a.head.client, "Traceparent", "X-Forwarded-For"},
+		Passed:     []string{a.head.admin, a.head.client, a.head.idempotKey, "Traceparent", "X-Forwarded-For"},
 		// The caller of a turn leaves it as the last reader leaves a stream.
 		CancelTurns: f.Async.OnDisconnect == manifest.DisconnectCancel,
 		Hub:         a.cfg.Telemetry, NewID: httpx.NewID, Log: a.cfg.Log,

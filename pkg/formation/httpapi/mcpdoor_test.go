@@ -597,12 +597,16 @@ func TestMCP_ACallThatIsTakenBackEndsTheWaitAndWhenAskedTheTurn(t *testing.T) {
 		"by default":             {nil, map[string]any{"request_id": "r1"}, "completed"},
 		"asked by the call":      {nil, map[string]any{"request_id": "r1", "on_disconnect": "cancel"}, "cancelled"},
 		"of the formation":       {f, map[string]any{"request_id": "r1"}, "cancelled"},
+		"of a user in the body":  {nil, map[string]any{"request_id": "r1", "user_id": "ann", "on_disconnect": "cancel"}, "cancelled"},
 		"unlike the formation's": {f, map[string]any{"request_id": "r1", "on_disconnect": "continue"}, "completed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := openDoor(t, doorOptions{formation: c.formation})
 			s := d.connect(t, nil, "X-SVC-Client-Key", clientKey)
+			if c.args["user_id"] != nil {
+				s = d.connect(t, nil, "X-SVC-Admin-Key", adminKey) // becomes asks as nobody
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := waiting(ctx, t, d, s, c.args)
 			becomes(t, s, "r1", "processing")
@@ -615,6 +619,27 @@ func TestMCP_ACallThatIsTakenBackEndsTheWaitAndWhenAskedTheTurn(t *testing.T) {
 			}
 			becomes(t, s, "r1", c.want)
 		})
+	}
+}
+
+func TestMCP_AKeyMakesACallOneTurnHoweverOftenItIsMade(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, doorOptions{})
+	ann := []string{"X-SVC-Client-Key", clientKey, "X-SVC-User-Id", "ann"}
+	s := d.connect(t, nil, append(slices.Clone(ann), "X-SVC-Idempotency-Key", "k1")...)
+	first := call(t, s, "chat", map[string]any{"message": "hi"})
+	again := call(t, s, "chat", map[string]any{"message": "hi"})
+	if first.text != again.text || !strings.Contains(first.text, `"idempotency_key":"k1"`) || d.script.calls.Load() != 1 {
+		t.Errorf("%d turns:\n%s\n%s", d.script.calls.Load(), first.text, again.text)
+	}
+	if other := call(t, s, "chat", map[string]any{"message": "ho"}); !other.failed || other.Code != "CONFLICT" {
+		t.Errorf("another message under the same key: %s", other.text)
+	}
+	if free := call(t, d.connect(t, nil, ann...), "chat", map[string]any{"message": "hi"}); free.Data["request_id"] == first.Data["request_id"] {
+		t.Errorf("without the key: %s", free.text)
+	}
+	if call(t, s, "get_request_status", map[string]any{"id": first.Data["request_id"]}).Data["status"] != "completed" {
+		t.Error("other tools mind the key")
 	}
 }
 

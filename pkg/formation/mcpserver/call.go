@@ -26,6 +26,7 @@ type invocation struct {
 	query  url.Values
 	header http.Header
 	body   map[string]json.RawMessage // nil: none is sent
+	turn   string                     // the id of the turn that it begins, when the caller has chosen none
 	limits eventLimits
 }
 
@@ -212,6 +213,9 @@ func (s *Server) request(ctx context.Context, x *exchange, in *invocation) (*htt
 			return nil, fmt.Errorf("write the body of a call: %w", err)
 		}
 		sent = bytes.NewReader(data)
+	}
+	if in.turn != "" {
+		ctx = context.WithValue(ctx, turnKey{}, in.turn)
 	}
 	r, err := http.NewRequestWithContext(ctx, in.method, "http://"+x.host+path, sent)
 	if err != nil {

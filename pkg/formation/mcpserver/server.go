@@ -47,7 +47,7 @@ type Config struct {
 	// UserHeader is the header that names the user, and the argument that does.
 	UserHeader string
 	// Passed are the other headers of a request that its calls take over: those of
-	// the keys.
+	// the keys, and the key of what may be repeated.
 	Passed []string
 	// CancelTurns tells that a turn whose caller does not wait for it any more is
 	// cancelled, unless the call says otherwise.

@@ -14,12 +14,22 @@ import (
 
 // prepareTurn makes a turn's body fit for a call: its answer is complete, and its
 // request has an id from the beginning, by which it can be followed and
-// cancelled.
+// cancelled. An id that the caller did not choose is no part of the body: it
+// would make each repetition of an idempotency key another request.
 func (s *Server) prepareTurn(in *invocation) {
 	in.body["stream"] = json.RawMessage("false")
 	if raw := string(in.body["request_id"]); raw == "" || raw == `""` {
-		in.body["request_id"] = quoted(s.cfg.NewID("req_"))
+		in.turn = s.cfg.NewID("req_")
 	}
+}
+
+type turnKey struct{}
+
+// TurnID is the id for the request of a turn that a call of a tool begins, ""
+// when the caller has chosen one or nothing of that kind is going on.
+func TurnID(ctx context.Context) string {
+	id, _ := ctx.Value(turnKey{}).(string)
+	return id
 }
 
 func quoted(text string) json.RawMessage {
@@ -30,9 +40,14 @@ func quoted(text string) json.RawMessage {
 	return data
 }
 
-// requestID is the id of a turn's request; "" when the caller chose none, or
-// something that is none.
-func (in *invocation) requestID() string { return in.field("request_id") }
+// requestID is the id of a turn's request; "" when the caller chose something
+// that is none.
+func (in *invocation) requestID() string {
+	if in.turn != "" {
+		return in.turn
+	}
+	return in.field("request_id")
+}
 
 // field is a field of the body that is a text, else "".
 func (in *invocation) field(name string) string {
@@ -128,7 +143,9 @@ func (s *Server) cancels(in *invocation) bool {
 func (s *Server) cancelTurn(ctx context.Context, x *exchange, in *invocation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer cancel()
-	out := s.do(ctx, x, &invocation{method: http.MethodDelete, path: "/v1/requests/" + escaped(in.requestID()), header: in.header})
+	header := in.header.Clone()
+	header.Set(s.cfg.UserHeader, s.user(in)) // the body may have named it, and this request has none
+	out := s.do(ctx, x, &invocation{method: http.MethodDelete, path: "/v1/requests/" + escaped(in.requestID()), header: header})
 	if out.status != http.StatusOK {
 		s.cfg.Log.Debug().Int("status", out.status).Str("request_id", in.requestID()).Msg("a turn that nobody waits for could not be cancelled")
 	}
