@@ -29,13 +29,15 @@ type bundle struct {
 	bytes   int              // read so far
 	refs    map[string][]Ref // by file
 	faults  []Fault
+	// measured are the nodes of the files read so far: an included one is whole.
+	measured map[*node]bool
 	// variables are those that the files read next may hold besides
 	// placeholders; see treeBuilder.
 	variables func(inner string) string
 }
 
 func newBundle(root *os.Root) *bundle {
-	return &bundle{root: root, docs: map[string]*node{}, loading: map[string]bool{}, refs: map[string][]Ref{}}
+	return &bundle{root: root, docs: map[string]*node{}, loading: map[string]bool{}, refs: map[string][]Ref{}, measured: map[*node]bool{}}
 }
 
 // read returns the content of a file and records that it was read.
@@ -125,7 +127,7 @@ func (b *bundle) parse(name string, data []byte) *node {
 	b.loading[name] = true
 	b.resolve(n, "", map[*node]bool{})
 	delete(b.loading, name)
-	size, height := measure(n, map[*node]bool{})
+	size, height := measure(n, b.measured)
 	if size > maxNodes || height > maxDepth {
 		b.faults = append(b.faults, *src.fault(place{1, 1}, RuleYAMLSize, "the file with its includes has too many values or nests too deep"))
 		return nil
@@ -191,7 +193,7 @@ func measure(n *node, done map[*node]bool) (size, height int) {
 	if done[n] {
 		return n.size, n.height
 	}
-	size, height = 1, 1
+	size, height = n.own(), 1
 	below := func(v *node) {
 		s, h := measure(v, done)
 		size, height = min(size+s, maxNodes+1), min(max(height, h+1), maxDepth+1)

@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -108,6 +109,23 @@ func itoa(i int) string {
 	return s
 }
 
+// TestParse_CountsTheTextBehindAliases holds a file against the parser that has
+// few values and would be gigabytes when it is written out.
+func TestParse_CountsTheTextBehindAliases(t *testing.T) {
+	t.Parallel()
+	long := func(aliases int) string {
+		return head + "agents: [{id: a, name: a, description: &d \"" + strings.Repeat("x", 100_000) + "\", metadata: {tags: [" + strings.Repeat("*d, ", aliases) + "]}}]\n"
+	}
+	if _, _, err := manifest.Parse("formation.afs", []byte(long(100))); err != nil {
+		t.Errorf("10 MB: %v", err)
+	}
+	_, _, err := manifest.Parse("formation.afs", []byte(long(2000)))
+	faults, ok := errors.AsType[*manifest.Faults](err)
+	if !ok || (*faults)[0].Rule != manifest.RuleYAMLSize || (*faults)[0].Line == 0 {
+		t.Errorf("200 MB: %v, want %s with its place", err, manifest.RuleYAMLSize)
+	}
+}
+
 // TestLoad_BoundsHostileBundles holds the largest files of each kind that is
 // found, and long lists of names that lead nowhere, against Load.
 func TestLoad_BoundsHostileBundles(t *testing.T) {
@@ -116,6 +134,10 @@ func TestLoad_BoundsHostileBundles(t *testing.T) {
 	team := head + "agents:\n"
 	for i := range 200 {
 		team += fmt.Sprintf("- {id: agent-number-%d, name: a, description: b}\n", i)
+	}
+	chain := map[string]string{"formation.afs": head + "agents: [{id: a, name: a, description: b, metadata: {$include: f0.afs}}]\n", "f1900.afs": "a: [" + strings.Repeat("1,", 14_000) + "]\n"}
+	for i := range 1900 {
+		chain[fmt.Sprintf("f%d.afs", i)] = fmt.Sprintf("$include: f%d.afs\n", i+1)
 	}
 	nobody := head + "mcp: {servers: [" + strings.Repeat("nobody-knows-it,", 20_000) + "]}\nagents: [{id: a, name: a, description: b}]\n"
 	for name, files := range map[string]map[string]string{
@@ -128,6 +150,7 @@ func TestLoad_BoundsHostileBundles(t *testing.T) {
 		"front matter's end": {"formation.afs": team, "triggers/a.md": fill("---\n")},
 		"variables":          {"formation.afs": team, "transformers/a.yaml": "body: \"" + fill("${{ response.cont }}") + "\""},
 		"servers":            {"formation.afs": nobody, "mcp/nobody-knows.afs": "x"},
+		"chain of includes":  chain,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,6 +23,7 @@ const (
 	maxKeyChars  = 256     // of one key
 	maxPathBytes = 8 << 20 // the parser keeps a path per value; their sum
 	maxNodes     = 100_000 // values with aliases expanded
+	textPerNode  = 160     // bytes of a text that count as one value more: 16 MB in all
 )
 
 // source is the text of one file.

@@ -39,7 +39,8 @@ type node struct {
 	value any    // bool, int64, float64 or string; nil otherwise
 	keys  []entry
 	items []*node
-	// size and height count this value with all below it, aliases expanded.
+	// size and height count this value with all below it, aliases expanded; a
+	// long text counts as several values.
 	size, height int
 	// broken marks a value that was reported already and stands for nothing.
 	broken bool
@@ -53,6 +54,10 @@ type entry struct {
 	at    place
 	value *node
 }
+
+// own is what the value itself counts for, without those below it: an alias of
+// a long text costs whoever writes the tree out as much as many short values.
+func (n *node) own() int { return 1 + len(n.text)/textPerNode }
 
 // get returns the value of key, or nil.
 func (n *node) get(key string) *node {
@@ -147,7 +152,7 @@ func (b *treeBuilder) count(n *node, more int) bool {
 	b.nodes += more
 	if b.nodes > maxNodes && !b.full {
 		b.full = true
-		b.fault(n.at, "", RuleYAMLSize, "the file has more than %d values with its aliases expanded", maxNodes)
+		b.fault(n.at, "", RuleYAMLSize, "the file has more than %d values, or as much text, with its aliases expanded", maxNodes)
 	}
 	return !b.full
 }
@@ -286,6 +291,8 @@ func (b *treeBuilder) scalar(n ast.Node, out *node, key string) {
 		b.fault(out.at, key, RuleYAMLSyntax, "this kind of YAML is not supported here")
 	}
 	if out.kind == kindText {
+		out.size = out.own()
+		b.count(out, out.size-1)
 		b.placeholders(out, key)
 	}
 }
