@@ -131,8 +131,10 @@ func (r *Router) embedRemote(ctx context.Context, t target, embedder Embedder, r
 			}
 		}
 		if err != nil {
+			book.leave(attempt)
 			return c.verdict(attempt, err, embedTimeout)
 		}
+		out.Usage = plausible(out.Usage)
 		book.done(out.Usage)
 		return nil
 	})

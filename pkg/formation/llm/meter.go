@@ -46,6 +46,8 @@ type booking struct {
 	// begun tells that the model was at work, bytes how much text came.
 	begun bool
 	bytes int
+	// left tells that nobody waited for the end of the attempt.
+	left  bool
 	usage *chat.Usage // set when the attempt succeeded
 
 	asked *asked // who tells of the call
@@ -73,8 +75,13 @@ func (b *booking) heard(text string) {
 
 func (b *booking) done(u chat.Usage) { b.usage = &u }
 
-// close books the attempt. One that broke before the model began costs
-// nothing; what came of a broken answer is billed all the same.
+// leave notes that the attempt was ended from here: by who asked, or because it
+// was silent for too long.
+func (b *booking) leave(attempt context.Context) { b.left = attempt.Err() != nil }
+
+// close books the attempt. One that the provider broke before the model began
+// costs nothing; what came of a broken answer is billed all the same, and so is
+// the prompt of a call that was left, which has most likely been read.
 func (b *booking) close(ctx context.Context) {
 	if b.res == nil && b.asked == nil {
 		return
@@ -84,7 +91,7 @@ func (b *booking) close(ctx context.Context) {
 	switch {
 	case b.usage != nil && *b.usage != (chat.Usage{}):
 		used = *b.usage
-	case b.usage != nil || b.begun:
+	case b.usage != nil || b.begun || b.left:
 		completion := (b.bytes + bytesPerToken - 1) / bytesPerToken
 		used = chat.Usage{PromptTokens: b.prompt, CompletionTokens: completion, TotalTokens: b.prompt + completion}
 	default:
@@ -97,6 +104,19 @@ func (b *booking) close(ctx context.Context) {
 	if b.res != nil {
 		b.res.Settle(ctx, used)
 	}
+}
+
+// mostTokens is more than any call can use.
+const mostTokens = 1 << 40
+
+// plausible returns what a provider says that a call used, without numbers that
+// can't be: a negative one would give back what other calls have used.
+func plausible(u chat.Usage) chat.Usage {
+	for _, n := range []*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens, &u.CachedTokens} {
+		*n = min(max(*n, 0), mostTokens)
+	}
+	u.CachedTokens = min(u.CachedTokens, u.PromptTokens)
+	return u
 }
 
 // Estimates of tokens, before a call and where the provider does not count.

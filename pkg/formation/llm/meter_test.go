@@ -3,6 +3,7 @@ package llm_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +108,13 @@ func TestMeter_BooksEachAttemptOnce(t *testing.T) {
 			0,
 		},
 		{"refused", []func(func(llm.Chunk, error) bool){breaks("", llm.Refused)}, 1, nil, 1},
+		{
+			"numbers that can't be",
+			[]func(func(llm.Chunk, error) bool){answers(chat.Usage{PromptTokens: -1, CompletionTokens: 8, TotalTokens: math.MinInt, CachedTokens: math.MaxInt})},
+			1,
+			[]chat.Usage{{CompletionTokens: 8}},
+			0,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -123,6 +131,30 @@ func TestMeter_BooksEachAttemptOnce(t *testing.T) {
 				want := llm.Call{ModelID: "p/m", Account: req.Account, Prompt: 10, MaxCompletion: 4096}
 				if diff := cmp.Diff(want, meter.calls[0]); diff != "" {
 					t.Errorf("call (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestMeter_BooksThePromptOfACallThatWasLeft: whoever leaves before the first
+// word has had the provider work all the same.
+func TestMeter_BooksThePromptOfACallThatWasLeft(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]time.Duration{"silent for too long": time.Hour, "cancelled": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), leave)
+				defer cancel()
+				meter := &ledger{allow: 9}
+				r := newRouter(t, llm.Config{Providers: map[string]llm.Provider{"p": only(slow(2*time.Hour, "late"))}, Meter: meter})
+				req := llm.Request{Settings: llm.Settings{Timeout: time.Minute}, Messages: []chat.Message{{Role: chat.User, Content: "hello"}}}
+				if _, err := heard(r.Stream(ctx, "p/m", req)); err == nil {
+					t.Error("the call was answered")
+				}
+				if diff := cmp.Diff([]chat.Usage{{PromptTokens: 10, TotalTokens: 10}}, meter.settled); diff != "" || meter.freed != 0 {
+					t.Errorf("%d released, settled (-want +got):\n%s", meter.freed, diff)
 				}
 			})
 		})

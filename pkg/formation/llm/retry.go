@@ -150,11 +150,13 @@ func (c *call) attempt(parent context.Context, t target, model Model, req Reques
 	fresh := true
 	for chunk, err := range model.Stream(ctx, req) {
 		if err != nil {
+			book.leave(ctx)
 			return c.verdict(ctx, err, limit)
 		}
 		silence.stop()
 		book.heard(chunk.Text)
 		if chunk.Done {
+			chunk.Usage = plausible(chunk.Usage)
 			book.done(chunk.Usage)
 		}
 		if !c.pass(chunk, &fresh) {

@@ -71,8 +71,10 @@ func (r *Router) Transcribe(ctx context.Context, modelID string, req TranscribeR
 		}
 		defer cancel()
 		if out, err = transcriber.Transcribe(attempt, req); err != nil {
+			book.leave(attempt)
 			return c.verdict(attempt, err, req.Timeout)
 		}
+		out.Usage = plausible(out.Usage)
 		book.heard(out.Text)
 		book.done(out.Usage)
 		return nil

@@ -205,6 +205,15 @@ func TestReserve_AmountsFollowThePricesAndUnpricedModelsAreFree(t *testing.T) {
 	}
 }
 
+func TestReserve_NoPriceIsTooHighToBeCounted(t *testing.T) {
+	t.Parallel()
+	prices := Prices{Currency: "EUR", Models: map[string]manifest.Price{"openai/gpt": {Input: 1e15, Output: 1e15, Cached: 1e15}}}
+	b := open(t, Of(nil, &manifest.Budgets{Formation: amount(1000)}), prices)
+	b.refused(b.Ledger, call("poet", ""))
+	lax := open(t, Of(nil, &manifest.Budgets{Formation: amount(1 << 53)}), Prices{Currency: "EUR", Models: map[string]manifest.Price{"openai/gpt": {Input: 1}}})
+	lax.reserve(lax.Ledger, call("poet", ""))
+}
+
 func TestReserve_WhatADeadProcessReservedIsGivenUp(t *testing.T) {
 	t.Parallel()
 	limits := Of(nil, &manifest.Budgets{Formation: tokens(200)})

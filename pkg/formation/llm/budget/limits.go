@@ -90,7 +90,7 @@ func stricter(a, b manifest.Budget) Limit {
 		if m == nil {
 			continue
 		}
-		if n := int64(math.Round(*m * billionths)); l.Amount == nil || n < *l.Amount {
+		if n := amountOf(math.Round(*m*billionths), math.MaxInt64); l.Amount == nil || n < *l.Amount {
 			l.Amount = &n
 		}
 	}
@@ -125,10 +125,22 @@ func pick(named map[string]Limit, id string, common Limit) Limit {
 // Price is what a token costs, in billionths of the currency.
 type Price struct{ Input, Output, Cached float64 }
 
+// mostCost is what one call costs at most: a day of such calls can still be added
+// up, so that no price, however wrong, turns a budget around.
+const mostCost = 1 << 53
+
 // cost is the price of a use, rounded up.
 func (p Price) cost(u chat.Usage) int64 {
 	fresh := max(0, u.PromptTokens-u.CachedTokens)
-	return int64(math.Ceil(float64(fresh)*p.Input + float64(u.CachedTokens)*p.Cached + float64(u.CompletionTokens)*p.Output))
+	return amountOf(math.Ceil(float64(fresh)*p.Input+float64(u.CachedTokens)*p.Cached+float64(u.CompletionTokens)*p.Output), mostCost)
+}
+
+// amountOf converts an amount that may be more than fits; that is then most.
+func amountOf(amount float64, most int64) int64 {
+	if amount >= float64(most) {
+		return most
+	}
+	return int64(amount)
 }
 
 // Prices are those of the models, by "provider/model".
