@@ -104,7 +104,7 @@ func (r *Redactor) AddPassing(secrets ...string) {
 
 // rebuild makes the table of what is known; mu is held.
 func (r *Redactor) rebuild() {
-	r.known.Store(newValues(slices.AppendSeq(slices.Clone(r.order), maps.Keys(r.passing))))
+	r.known.Store(newValues(r.order, slices.Collect(maps.Keys(r.passing))))
 }
 
 // String returns text without secrets, values and shapes.

@@ -2,6 +2,7 @@ package redact_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -158,6 +159,43 @@ func TestAdd_ValuesAreFoundHoweverTheyAreEncoded(t *testing.T) {
 	// Other languages write only ASCII.
 	if got := redactor("täglich-🎉").String(`{"error": "t\u00e4glich-\ud83c\udf89"}`); got != `{"error": "[redacted]"}` {
 		t.Errorf("got %s", got)
+	}
+}
+
+func TestAdd_ValuesAreFoundInWhatOthersEncoded(t *testing.T) {
+	t.Parallel()
+	const value = "p@ss/w0rd!(x)+<é>="
+	r := redactor(value, "plainword")
+	for how, text := range map[string]string{
+		"base64":                      base64.StdEncoding.EncodeToString([]byte(value)),
+		"base64 of user and password": base64.StdEncoding.EncodeToString([]byte("bob:" + value)),
+		"base64 of more":              base64.StdEncoding.EncodeToString([]byte(`{"password":"` + value + `","n":1}`)),
+		"base64 for addresses":        base64.RawURLEncoding.EncodeToString([]byte("a:" + value)),
+		"base64 of a plain value":     base64.StdEncoding.EncodeToString([]byte("user:plainword\n")),
+		"address of Go":               url.QueryEscape(value),
+		"path of Go":                  url.PathEscape(value),
+		"address of JavaScript":       "p%40ss%2Fw0rd!(x)%2B%3C%C3%A9%3E%3D",
+		"address of Python":           "p%40ss/w0rd%21%28x%29%2B%3C%C3%A9%3E%3D",
+		"address with small letters":  "p%40ss%2fw0rd%21%28x%29%2b%3c%c3%a9%3e%3d",
+		"all of it":                   "%70%6C%61%69%6E%77%6F%72%64",
+		"JSON of .NET":                `p@ss/w0rd!(x)\u002B\u003C\u00E9\u003E=`,
+		"JSON of PHP":                 `p@ss\/w0rd!(x)+<\u00e9>=`,
+		"JSON with slashes":           `p@ss\/w0rd!(x)+<é>=`,
+	} {
+		for _, record := range []string{text, "GET /x?k=" + text + "&b=100%", `{"error":"said ` + text + `"}`} {
+			got := string(r.Bytes([]byte(record)))
+			if !strings.Contains(got, "[redacted]") || strings.Contains(got, text[2:len(text)-4]) {
+				t.Errorf("%s shows: %s", how, got)
+			}
+			if record[0] == '{' && !json.Valid([]byte(got)) {
+				t.Errorf("%s is no JSON any more: %s", how, got)
+			}
+		}
+	}
+	for _, text := range []string{"100%", "%", "%2", "50%25 and %zz", "a%20b"} {
+		if got := r.String(text); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
 	}
 }
 
