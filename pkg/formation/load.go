@@ -119,6 +119,7 @@ func (f *Formation) read(p *parts, req control.LoadRequest, progress func(string
 		return nil, fault.Errorf(fault.Invalid, "IDMismatch", "the manifest has id %q, this formation is %q", m.ID, f.cfg.FormationID)
 	}
 	p.manifest = m
+	f.cfg.Redact.Add(m.Literals()...)
 	f.setLevel(p, m)
 	warnings := make([]string, len(warned))
 	for i, w := range warned {

@@ -13,8 +13,9 @@ import (
 type decoder struct {
 	faults   []Fault
 	warnings []Warning
-	guesses  int  // asked for so far
-	llm      *LLM // set once the llm block is read; model ids are checked against it
+	literals []string // secrets that are written out
+	guesses  int      // asked for so far
+	llm      *LLM     // set once the llm block is read; model ids are checked against it
 }
 
 // sensitive matches the keys whose values are never shown.

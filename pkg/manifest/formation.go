@@ -75,8 +75,9 @@ type Formation struct {
 	// the manifest first.
 	Files []string
 
-	refs []Ref
-	late []Ref
+	refs     []Ref
+	late     []Ref
+	literals []string
 }
 
 // Agent returns the active agent with that id, or nil.
@@ -97,6 +98,10 @@ func (f *Formation) Refs() []Ref { return f.refs }
 // those of transformers, triggers and skills, in the order of files and lines.
 // A value that is missing then matters to that use alone.
 func (f *Formation) LateRefs() []Ref { return f.late }
+
+// Literals returns the secrets that the files hold themselves, instead of a
+// placeholder: each is warned about, and none may be shown.
+func (f *Formation) Literals() []string { return f.literals }
 
 // SecretRefs returns the placeholders that name a secret, as Refs does.
 func (f *Formation) SecretRefs() []Ref {

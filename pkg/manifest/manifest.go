@@ -115,6 +115,7 @@ func (l *loader) load(root *node) (*Formation, []Warning, error) {
 		f.refs = append(f.refs, l.b.refs[name]...)
 	}
 	l.d.prompts(f.refs, l.inServer())
+	f.literals = l.d.literals
 	warnings := l.warnings()
 	if faults := l.faults(); len(faults) > 0 {
 		return nil, warnings, &faults

@@ -207,7 +207,10 @@ func (d *decoder) mcpHTTP(o *object, s *MCPServer) {
 	set(&s.Endpoint, o.url("endpoint"))
 	set(&s.Protocol, o.text("protocol"))
 	set(&s.Method, o.enum("method", "a method", "POST", "GET"))
-	s.Headers = o.textMap("headers", nil)
+	s.Headers = o.textMap("headers", func(name string, v *node, path string) bool {
+		d.literalVariable(v, path, name)
+		return true
+	})
 	h := o.block("health_check")
 	set(&s.HealthCheck.Enabled, h.boolean("enabled"))
 	set(&s.HealthCheck.Endpoint, h.text("endpoint"))

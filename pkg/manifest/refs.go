@@ -28,6 +28,12 @@ func (r Ref) String() string {
 	return fmt.Sprintf("%s:%d:%d: ${{ %s.%s }}", r.File, r.Line, r.Col, r.Kind, r.Name)
 }
 
+// Sensitive tells that the value is a secret: by its kind or, of a variable of the
+// environment, by its name or that of the key where it stands.
+func (r Ref) Sensitive() bool {
+	return r.Kind != KindEnv || isSensitive(r.Name) || isSensitive(r.Key)
+}
+
 // Resolver returns the value of a placeholder, false when there is none.
 type Resolver func(kind, name string) (string, bool)
 

@@ -2,6 +2,7 @@ package manifest_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,5 +79,25 @@ func TestRefs_TellSecretsApart(t *testing.T) {
 	}
 	if len(f.Refs()) != len(want) {
 		t.Errorf("refs are %v", f.Refs())
+	}
+}
+
+func TestLiterals_AreTheSecretsThatTheFilesHold(t *testing.T) {
+	t.Parallel()
+	f, _, err := manifest.Parse("formation.afs", []byte(head+`
+llm: {api_keys: {openai: key-in-the-file, google: "${{ secrets.GOOGLE }}"}}
+mcp:
+  servers:
+    - {id: crm, type: http, endpoint: "https://host/mcp", headers: {Authorization: Bearer of-the-file, Accept-Language: de-de}, auth: {type: bearer, token: token-in-the-file}}
+    - {id: run, type: command, command: npx, env: {API_TOKEN: of-the-environment, REGION: north-east}}
+agents: [{id: a, name: a, description: b}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := f.Literals()
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"Bearer of-the-file", "key-in-the-file", "of-the-environment", "token-in-the-file"}, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -322,6 +322,7 @@ func (d *decoder) baseURL(v *node, key string) bool {
 // literal warns when a key stands in the file itself.
 func (d *decoder) literal(v *node, key string) {
 	if v != nil && v.kind == kindText && v.text != "" && !HasPlaceholder(v.text) {
+		d.literals = append(d.literals, v.text)
 		d.warn(v, key, RuleSecretLiteral, "a key stands here in plain text; write ${{ secrets.NAME }} and store the key as a secret")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/agentformation/service/pkg/fault"
@@ -80,12 +81,17 @@ func (s *Store) open(file map[string]string) error {
 
 // use makes v the current view.
 func (s *Store) use(v *view) {
-	for _, values := range []map[string]string{v.file, v.values} {
-		for _, value := range values {
-			s.cfg.Known(value)
-		}
-	}
+	s.known(v.file, v.values)
 	s.current.Store(v)
+}
+
+// known tells of values all at once: whoever hears of them makes a table anew.
+func (s *Store) known(of ...map[string]string) {
+	var all []string
+	for _, values := range of {
+		all = slices.AppendSeq(all, maps.Values(values))
+	}
+	s.cfg.Known(all...)
 }
 
 // look returns the current view, with what another process changed. With an
@@ -151,9 +157,7 @@ func (s *Store) readChanges() (map[string]change, os.FileInfo, error) {
 // and so is the lock of the state directory.
 func (s *Store) write(file map[string]string, changes map[string]change) error {
 	next := newView(file, changes, nil)
-	for _, value := range next.values {
-		s.cfg.Known(value) // before anything can fail with it
-	}
+	s.known(next.values) // before anything can fail with it
 	if s.cfg.StateDir != "" {
 		if err := s.save(changes); err != nil {
 			return err

@@ -99,7 +99,19 @@ func Open(cfg Config, refs []manifest.Ref) (*Store, error) {
 	if err := s.check(refs, file != nil); err != nil {
 		return nil, err
 	}
+	s.variables(refs)
 	return s, nil
+}
+
+// variables tells of the values of the environment that are secrets.
+func (s *Store) variables(refs []manifest.Ref) {
+	found := make(map[string]string)
+	for _, r := range refs {
+		if value, ok := s.cfg.Env(r.Name); ok && r.Kind == manifest.KindEnv && r.Sensitive() {
+			found[r.Name] = value
+		}
+	}
+	s.known(found)
 }
 
 // Resolve returns the value of a placeholder; it is a manifest.Resolver.

@@ -66,6 +66,38 @@ func TestOpen_ResolvesFromFileAndEnvironment(t *testing.T) {
 	}
 }
 
+// TestOpen_TellsEverySecretAtOnce: whoever hears of values makes a table of all
+// that it knows, so that one call for each would take minutes.
+func TestOpen_TellsEverySecretAtOnce(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{}
+	for i := range 1000 {
+		values[fmt.Sprintf("NAME_%d", i)] = fmt.Sprintf("value-%d", i)
+	}
+	dir, key := bundle(t, values)
+	calls, told := 0, map[string]bool{}
+	_, err := Open(Config{
+		Dir: dir, Key: key.Encode(), Env: env(map[string]string{"REGION": "north-east", "CRM_TOKEN": "crm-value", "HEADER": "header-value"}),
+		Known: func(some ...string) {
+			calls++
+			for _, value := range some {
+				told[value] = true
+			}
+		},
+	}, []manifest.Ref{
+		{Kind: manifest.KindSecret, Name: "NAME_1", File: "formation.afs", Line: 1, Col: 1},
+		{Kind: manifest.KindEnv, Name: "REGION", File: "mcp/crm.afs", Key: "parameters.region"},
+		{Kind: manifest.KindEnv, Name: "CRM_TOKEN", File: "mcp/crm.afs", Key: "args[1]"},
+		{Kind: manifest.KindEnv, Name: "HEADER", File: "mcp/crm.afs", Key: "headers.Authorization"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if calls > 3 || len(told) != 1002 || !told["value-999"] || !told["crm-value"] || !told["header-value"] || told["north-east"] {
+		t.Errorf("%d values in %d calls", len(told), calls)
+	}
+}
+
 func TestOpen_NamesEveryMissingPlaceholderWithItsPlace(t *testing.T) {
 	t.Parallel()
 	dir, key := bundle(t, map[string]string{"OTHER": "hidden-value"})
