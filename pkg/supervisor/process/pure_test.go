@@ -236,6 +236,45 @@ func TestRecord_SurvivesSaveAndRefusesWhatProvesNothing(t *testing.T) {
 	}
 }
 
+// A replaced child's record goes away while the next launch lists them.
+func TestReadRecords_OneThatGoesAwayMeanwhileIsNoFault(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stays := record{
+		LaunchID: "a1", FormationID: "hello", Token: "t", PID: 9, StartTime: 1, BootID: "b",
+		LaunchedAt: time.Unix(3, 0).UTC(),
+	}
+	if err := stays.save(dir); err != nil {
+		t.Fatal(err)
+	}
+	comes := stays
+	comes.LaunchID, comes.LaunchedAt = "b2", time.Unix(4, 0).UTC()
+	changed := make(chan error, 1)
+	go func() {
+		for range 2000 {
+			if err := errors.Join(comes.save(dir), comes.forget(dir)); err != nil {
+				changed <- err
+				return
+			}
+		}
+		changed <- nil
+	}()
+	for {
+		got, err := readRecords(dir)
+		if err != nil || len(got) == 0 || got[len(got)-1] != stays {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		select {
+		case err := <-changed:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+	}
+}
+
 func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"launch_id":"a","pid":9,"start_time":1,"token":"t","boot_id":"b"}`))
 	f.Add([]byte(`{"launch_id":"../a","pid":1}`))

@@ -95,6 +95,7 @@ func ignoreMissing(err error) error {
 
 // readRecords returns the records in runDir, the latest first. A file that is
 // no record is removed: a launch whose record is not whole never got further.
+// One that goes away meanwhile is that of a child which has just ended.
 func readRecords(runDir string) ([]record, error) {
 	entries, err := os.ReadDir(runDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -111,18 +112,28 @@ func readRecords(runDir string) ([]record, error) {
 		}
 		path := filepath.Join(runDir, name)
 		r, err := readRecord(path)
-		if err != nil || name != recordPrefix+r.LaunchID+recordSuffix {
-			if err := os.Remove(path); err != nil {
+		switch {
+		case ourTrouble(err):
+			return nil, fmt.Errorf("read run records: %w", err)
+		case err != nil || name != recordPrefix+r.LaunchID+recordSuffix:
+			if err := ignoreMissing(os.Remove(path)); err != nil {
 				return nil, fmt.Errorf("remove a broken run record: %w", err)
 			}
-			continue
+		default:
+			records = append(records, r)
 		}
-		records = append(records, r)
 	}
 	slices.SortFunc(records, func(a, b record) int {
 		return cmp.Or(b.LaunchedAt.Compare(a.LaunchedAt), cmp.Compare(a.LaunchID, b.LaunchID))
 	})
 	return records, nil
+}
+
+// ourTrouble tells errors that say nothing about the file: if its record went
+// away for them, a living child would be lost.
+func ourTrouble(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 func readRecord(path string) (record, error) {
