@@ -230,23 +230,33 @@ func TestProc_ReadsThisProcess(t *testing.T) {
 	}
 }
 
-func TestRoutingQuestions_AreFiveHundredOfEveryKind(t *testing.T) {
+func TestRoutingQuestions_AreOfEveryKind(t *testing.T) {
 	t.Parallel()
-	list, err := routingQuestions()
-	if err != nil {
-		t.Fatal(err)
-	}
-	of, follow, switched := map[string]int{}, 0, 0
-	for _, q := range list {
-		of[q.agent]++
-		if q.last != "" {
-			follow++
-			if q.last != q.agent {
-				switched++
+	for _, c := range []struct {
+		team, half                               string
+		questions, offTopic, followUps, switched int
+	}{
+		{"routing", "", 500, 30, 50, 20},
+		{heldOut, "", 300, 30, 49, 13},
+		{heldOut, "odd", 150, 15, 24, 6},
+		{heldOut, "even", 150, 15, 25, 7},
+	} {
+		list, err := routingQuestions(c.team, c.half)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, follow, switched := map[string]int{}, 0, 0
+		for _, q := range list {
+			of[q.agent]++
+			if q.last != "" {
+				follow++
+				if q.last != q.agent {
+					switched++
+				}
 			}
 		}
-	}
-	if len(list) != 500 || len(of) != 11 || of[nobody] != 30 || follow != 50 || switched != 20 {
-		t.Errorf("%d questions for %v, %d follow another, %d of these go elsewhere", len(list), of, follow, switched)
+		if len(list) != c.questions || len(of) != 11 || of[nobody] != c.offTopic || follow != c.followUps || switched != c.switched {
+			t.Errorf("%s %s: %d questions for %v, %d follow another, %d of these go elsewhere", c.team, c.half, len(list), of, follow, switched)
+		}
 	}
 }

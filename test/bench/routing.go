@@ -19,8 +19,9 @@ import (
 	"github.com/agentformation/service/pkg/manifest"
 )
 
-// routingFiles are a team of ten agents with 500 questions and, apart from
-// them, 120 labelled examples.
+// routingFiles are two teams of ten agents, each with questions and, apart from
+// them, labelled examples: 500 and 120 that the scoring was tuned on, and in
+// heldout 300 and 60 that were written without knowledge of it.
 //
 //go:embed routing
 var routingFiles embed.FS
@@ -38,15 +39,24 @@ type routingQuestion struct {
 // routingCase is one way to route.
 type routingCase struct {
 	name     string
+	team     string // directory of its files
+	half     string // of the questions: "odd", "even", "" for all
 	method   string
 	examples bool
 }
 
+// heldOut is the team that nothing is tuned on but for its odd questions.
+const heldOut = "routing/heldout"
+
 var routingCases = []routingCase{
-	{"words", manifest.RouteHeuristic, false},
-	{"words and examples", manifest.RouteHeuristic, true},
-	{"words and examples, else model", manifest.RouteHybrid, true},
-	{"model", manifest.RouteModel, false},
+	{"words", "routing", "", manifest.RouteHeuristic, false},
+	{"words and examples", "routing", "", manifest.RouteHeuristic, true},
+	{"words and examples, else model", "routing", "", manifest.RouteHybrid, true},
+	{"model", "routing", "", manifest.RouteModel, false},
+	{"held out: words", heldOut, "even", manifest.RouteHeuristic, false},
+	{"held out: words and examples", heldOut, "even", manifest.RouteHeuristic, true},
+	{"development: words", heldOut, "odd", manifest.RouteHeuristic, false},
+	{"development: words and examples", heldOut, "odd", manifest.RouteHeuristic, true},
 }
 
 // tally counts right answers among questions.
@@ -78,11 +88,11 @@ type routingResult struct {
 
 // measureRouting asks POST /v1/route all questions, one after the other.
 func measureRouting(ctx context.Context, p plan, dir, model string, r *report) error {
-	questions, err := routingQuestions()
-	if err != nil {
-		return err
-	}
 	for i, c := range routingCases {
+		questions, err := routingQuestions(c.team, c.half)
+		if err != nil {
+			return err
+		}
 		res, err := routeOnce(ctx, p, filepath.Join(dir, fmt.Sprint(i)), model, c, questions)
 		if err != nil {
 			return fmt.Errorf("routing by %s: %w", c.name, err)
@@ -132,7 +142,7 @@ func routeOnce(ctx context.Context, p plan, dir, model string, c routingCase, qu
 
 // writeTeam makes the formation that routes, on the model server.
 func writeTeam(dir, model string, c routingCase) error {
-	sub, err := fs.Sub(routingFiles, "routing")
+	sub, err := fs.Sub(routingFiles, c.team)
 	if err != nil {
 		return fmt.Errorf("find the team: %w", err)
 	}
@@ -163,14 +173,14 @@ func writeTeam(dir, model string, c routingCase) error {
 	return nil
 }
 
-// routingQuestions reads questions.txt.
-func routingQuestions() ([]routingQuestion, error) {
-	text, err := routingFiles.ReadFile("routing/questions.txt")
+// routingQuestions reads a half of questions.txt of a team, or all.
+func routingQuestions(team, half string) ([]routingQuestion, error) {
+	text, err := routingFiles.ReadFile(team + "/questions.txt")
 	if err != nil {
 		return nil, fmt.Errorf("read the questions: %w", err)
 	}
 	var list []routingQuestion
-	agent := ""
+	agent, number := "", 0
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
 		if label, ok := strings.CutPrefix(line, "@"); ok {
@@ -178,6 +188,10 @@ func routingQuestions() ([]routingQuestion, error) {
 			continue
 		}
 		if line == "" || line[0] == '#' {
+			continue
+		}
+		number++
+		if half == "odd" && number%2 == 0 || half == "even" && number%2 == 1 {
 			continue
 		}
 		q := routingQuestion{agent: agent, message: line}
@@ -283,7 +297,7 @@ func writeRouting(b *strings.Builder, results []routingResult) {
 		return
 	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "routing of 500 questions to 10 agents by\tright\tfollow-ups\toff-topic seen\tfalsely\tsure of\tright then\tdecision\tp50\tp99\tcpu\tmodel asked\t")
+	fmt.Fprintln(w, "routing of questions to 10 agents by\tof\tright\tfollow-ups\toff-topic seen\tfalsely\tsure of\tright then\tdecision\tp50\tp99\tcpu\tmodel asked\t")
 	for _, r := range results {
 		columns := []string{"", "", "", "", "", ""}
 		alone := ""
@@ -292,7 +306,7 @@ func writeRouting(b *strings.Builder, results []routingResult) {
 			columns = []string{r.first.String(), r.follow.String(), r.offTopic.String(), r.alarms.String(), sure.String(), r.sure.String()}
 			alone = fmt.Sprintf("%d µs", r.alone.Microseconds())
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.name, strings.Join(columns, "\t"), alone,
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.name, r.asked.all, strings.Join(columns, "\t"), alone,
 			ms(quantile(r.latency, .5)), ms(quantile(r.latency, .99)), ms(r.cpu), r.asked)
 	}
 	_ = w.Flush() // a Builder takes everything
