@@ -16,6 +16,7 @@ import (
 type scorer struct {
 	agents   []profile
 	idf      map[string]float64 // a word counts the more the fewer agents have it
+	known    vocabulary         // of the agents and the examples
 	learned  *learned           // nil without examples
 	fallback string             // answers what nobody is for
 }
@@ -43,8 +44,12 @@ const (
 const (
 	// byField is how much a word of a field counts beside one of the agent's own.
 	byField = 2.0
-	// A field that is less than this to an agent, beside its main one, is chance.
-	leastField = 0.4
+	// A field is wholly an agent's when this share of what its author wrote lies
+	// in it; below the least share it is chance. Most fields of work are none of
+	// ours, and then the few words that happen to stand in one must not count
+	// like the agent's own.
+	wholeField = 0.5
+	leastField = 0.05
 	// What the agent that answered last has ahead of others. A word that only
 	// one field has weighs 7 to 8: a short message, or one that goes on from the
 	// last, needs more than one such word to leave the agent.
@@ -53,7 +58,7 @@ const (
 	stayShort   = 8.0
 	shortWords  = 5
 	// Small words alone decide only when the best score is this often the others'.
-	leastBySmallWords = 4
+	leastBySmallWords = 2
 	// temperature turns sums of weights into shares; with it a share tells about
 	// how often such a decision is right (see TestScorer_KnowsHowSureItIs).
 	temperature = 3
@@ -90,6 +95,7 @@ func newScorer(f *manifest.Formation, tools func(agentID string) []chat.ToolSpec
 		s.idf[word] = math.Log(1 + float64(len(s.agents))/float64(n))
 	}
 	s.learned = learn(f.Overlord.Routing.Examples, s.agents)
+	s.known = newVocabulary(s.idf, s.learned)
 	return s
 }
 
@@ -112,27 +118,42 @@ func newProfile(a *manifest.Agent, tools []chat.ToolSpec) profile {
 	note(w, weightField, a.Specialization.Domain, a.Specialization.Subdomain)
 	note(w, weightKeyword, a.Specialization.Keywords...)
 	note(w, weightRole, roleWords[a.Role])
+	p := profile{id: a.ID, words: w, fields: about(w)}
+	does := make(map[string]float64)
 	for _, t := range tools[:min(len(tools), maxTools)] {
-		note(w, weightTool, t.Name)
-		note(w, weightToolText, t.Description[:min(len(t.Description), maxToolText)])
+		note(does, weightTool, t.Name)
+		note(does, weightToolText, t.Description[:min(len(t.Description), maxToolText)])
 	}
-	p := profile{id: a.ID, words: w, fields: make([]float64, len(allFields().names))}
-	most := 0.0
-	for word, weight := range w {
-		for _, in := range allFields().of[word] {
-			if allFields().names[in.field] == word { // who says the name means the field
-				in.share *= 3
-			}
-			p.fields[in.field] += weight * in.share
-			most = max(most, p.fields[in.field])
-		}
+	for n, much := range about(does) { // apart: many tools would make little of what the author wrote
+		p.fields[n] = max(p.fields[n], much)
 	}
-	for n := range p.fields {
-		if p.fields[n] /= max(most, 1e-9); p.fields[n] < leastField {
-			p.fields[n] = 0
-		}
+	for word, weight := range does {
+		w[word] = max(w[word], weight)
 	}
 	return p
+}
+
+// about returns how much each of allFields is what weighted words are about, 0 to 1.
+func about(words map[string]float64) []float64 {
+	in, all := make([]float64, len(allFields().names)), 0.0
+	for word, weight := range words {
+		all += weight
+		for _, f := range allFields().of[word] {
+			if allFields().names[f.field] == word { // who says the name means the field
+				f.share *= 3
+			}
+			in[f.field] += weight * f.share
+		}
+	}
+	all *= math.Log(1 + float64(len(in))) // the share of a word that stands in one field only
+	for n := range in {
+		if in[n] < leastField*all {
+			in[n] = 0
+		} else if all > 0 {
+			in[n] = min(1, in[n]/(wholeField*all))
+		}
+	}
+	return in
 }
 
 func note(weights map[string]float64, weight float64, texts ...string) {
@@ -181,6 +202,7 @@ type fieldWord struct {
 // rank orders the agents for a message; last is who answered before in this
 // session, or "".
 func (s *scorer) rank(m heardWords, last string) ranking {
+	m = s.known.read(m)
 	found := make([]evidence, len(s.agents))
 	most := 0.0
 	for i := range s.agents {
@@ -329,6 +351,12 @@ type feature struct {
 	kind featureKind
 }
 
+// What the keys of features that are no subjects begin with.
+const (
+	markField = "#"
+	markSmall = "~"
+)
+
 type featureKind uint8
 
 const (
@@ -380,7 +408,7 @@ func listen(message string) heardWords {
 	}
 	for _, w := range all {
 		if stopWords[w] {
-			add(feature{"~" + w, w, aSmallWord})
+			add(feature{markSmall + w, w, aSmallWord})
 			continue
 		}
 		word := subject{stem: stem(w), written: w}

@@ -72,7 +72,7 @@ var allFields = sync.OnceValue(func() *fields {
 	for line := range strings.Lines(strings.TrimSpace(fieldWords)) {
 		name, list, _ := strings.Cut(line, ":")
 		n := len(f.names)
-		f.names, f.features = append(f.names, name), append(f.features, "#"+name)
+		f.names, f.features = append(f.names, name), append(f.features, markField+name)
 		for _, word := range words(name + " " + list) {
 			if !slices.ContainsFunc(f.of[word], func(s fieldShare) bool { return s.field == n }) {
 				f.of[word] = append(f.of[word], fieldShare{field: n})

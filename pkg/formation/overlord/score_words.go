@@ -42,7 +42,7 @@ func stem(w string) string {
 			continue
 		}
 		if ending == "ies" || ending == "ied" {
-			return base
+			return base + "i"
 		}
 		if n := len(base); n > 3 && base[n-1] == base[n-2] && !strings.ContainsRune("lsaeiou", rune(base[n-1])) {
 			base = base[:n-1]
@@ -50,7 +50,10 @@ func stem(w string) string {
 		return strings.TrimSuffix(base, "e")
 	}
 	if len(w) > 3 {
-		return strings.TrimRight(w, "ey")
+		if base, ok := strings.CutSuffix(w, "y"); ok {
+			return base + "i"
+		}
+		return strings.TrimRight(w, "e")
 	}
 	return w
 }
