@@ -125,6 +125,9 @@ func (s *Service) bringUp(ctx context.Context, f *formation, slots chan struct{}
 	var history []process.Exit
 	for {
 		err := s.bringUpOnce(ctx, f, slots)
+		if err != nil && ctx.Err() == nil {
+			f.mgr.Refused(err) // unless there was a process, whose end says more
+		}
 		f.came()
 		<-f.ops
 		if err == nil || ctx.Err() != nil {

@@ -1,8 +1,11 @@
 package deploy_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -169,6 +172,47 @@ func TestRestore_TriesALaunchThatFailsAgain(t *testing.T) {
 	deploytest.Eventually(t, "the first launch fails", func() bool { return get(t, r, "hello").Process.LastExit != nil })
 	behave(t, r, "hello", "")
 	deploytest.Eventually(t, "the formation runs", running(t, r, "hello"))
+}
+
+// Before there is a process, too: somebody else has the port for a while.
+func TestRestore_SaysWhyALaunchCannotBeginAndTriesAgain(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	port := r.MustDeploy(t, "hello", nil).Port
+	r.Shutdown(t)
+	var lc net.ListenConfig
+	taken, err := lc.Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r.Start(t, nil)
+	deploytest.Eventually(t, "the launch is refused", func() bool {
+		p := get(t, r, "hello").Process
+		return p.Status == process.StatusCrashed && p.LastExit != nil && strings.Contains(p.LastExit.Reason, "is in use")
+	})
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	deploytest.Eventually(t, "the formation runs", running(t, r, "hello"))
+}
+
+func TestRestore_WhatCannotBeLaunchedCanBeStopped(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	r.MustDeploy(t, "hello", nil)
+	r.Shutdown(t)
+	if err := os.RemoveAll(filepath.Join(r.Home, "formations/hello")); err != nil {
+		t.Fatal(err)
+	}
+	r.Start(t, nil)
+	deploytest.Eventually(t, "the launch is refused", func() bool { return get(t, r, "hello").Process.Status == process.StatusCrashed })
+	if _, err := r.Service.Stop(t.Context(), "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, r, "hello").Process.Status; got != process.StatusStopped {
+		t.Errorf("it is %s", got)
+	}
 }
 
 func TestRestore_BringsBackMoreThanALoweredLimitAllows(t *testing.T) {

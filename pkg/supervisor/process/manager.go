@@ -178,11 +178,14 @@ func (m *Manager) end(ctx context.Context, why error) error {
 	if !stop {
 		return nil
 	}
-	if err := m.awaitAsides(ctx); err != nil || ep == nil {
+	if err := m.awaitAsides(ctx); err != nil {
 		return err
 	}
 	m.outage.end()
 	m.settle(StatusStopped)
+	if ep == nil {
+		return nil
+	}
 	return ep.socket.Shutdown()
 }
 

@@ -87,6 +87,17 @@ func (m *Manager) crashed(exit Exit) {
 	m.notify(Event{Kind: EventCrashed, Exit: exit})
 }
 
+// Refused records that a launch failed before it came to a process: a stopped
+// formation, which should run, is crashed then, for this reason.
+func (m *Manager) Refused(why error) {
+	exit := Exit{Time: m.now(), Code: -1, Reason: why.Error()}
+	m.set(func(s *Snapshot) {
+		if s.Status == StatusStopped {
+			s.Status, s.LastExit = StatusCrashed, &exit
+		}
+	})
+}
+
 // takeFresh tells whether this launch empties the logs: only the first of a
 // start may.
 func (m *Manager) takeFresh() bool {
