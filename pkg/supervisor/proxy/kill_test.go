@@ -157,9 +157,14 @@ func (m *mortal) halt() {
 	})
 }
 
+// established is the kernel's number of that state. One that the proxy has
+// closed, and of which the halted process has not seen the end, is in another.
+const established = "01"
+
 // awaitUnread waits until n connections to the process hold bytes that it has
 // not read, as the kernel's table tells.
 func (m *mortal) awaitUnread(n int) {
+	m.t.Helper()
 	_, text, _ := net.SplitHostPort(m.addr)
 	port, _ := strconv.Atoi(text)
 	local := fmt.Sprintf(":%04X", port)
@@ -171,7 +176,7 @@ func (m *mortal) awaitUnread(n int) {
 		unread := 0
 		for line := range strings.Lines(string(table)) {
 			f := strings.Fields(line)
-			if strings.HasSuffix(f[1], local) && f[3] != "0A" && !strings.HasSuffix(f[4], ":00000000") {
+			if strings.HasSuffix(f[1], local) && f[3] == established && !strings.HasSuffix(f[4], ":00000000") {
 				unread++
 			}
 		}
