@@ -126,6 +126,9 @@ func connect(ctx context.Context, runDir string, cfg *goplugin.ClientConfig, pid
 			MinConnectTimeout: dialTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize)),
+		// TLS has a buffer of its own below this one, which by default is eight
+		// times as large and kept for as long as the child lives.
+		grpc.WithReadBufferSize(4 << 10),
 	}
 	c := &Conn{plugin: goplugin.NewClient(cfg)}
 	defer func() {
