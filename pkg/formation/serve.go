@@ -60,7 +60,7 @@ func (f *Formation) begin(ctx context.Context) {
 	life, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	f.background, life = errgroup.WithContext(life)
 	f.background.Go(func() error { return f.work.run(life, p) })
-	f.background.Go(func() error { return f.heartbeat(life, p.db) })
+	f.background.Go(func() error { return f.heartbeat(life, p) })
 	f.background.Go(func() error { return p.accompany(life) })
 	f.background.Go(func() error { return p.tools.client.Run(life) })
 	context.AfterFunc(life, func() { f.fatal(context.Cause(life)) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -153,14 +154,18 @@ func (w *work) tenure(ctx context.Context, p *parts) error {
 	return group.Wait()
 }
 
-func (f *Formation) heartbeat(ctx context.Context, db *store.DB) error {
+func (f *Formation) heartbeat(ctx context.Context, p *parts) error {
 	ticker := time.NewTicker(heartbeatEvery)
 	defer ticker.Stop()
+	sleep := newSleep()
 	for {
-		if err := db.Look(ctx); errors.Is(err, store.ErrFenced) {
+		if err := p.db.Look(ctx); errors.Is(err, store.ErrFenced) {
 			return err
 		} else if err == nil {
 			f.beat.Add(1)
+		}
+		if sleep.falls(p.turns.Counts()) {
+			debug.FreeOSMemory()
 		}
 		select {
 		case <-ctx.Done():
