@@ -109,7 +109,7 @@ func Accept(tx *store.Tx, r Record, key *Key) (Accepted, error) {
 			return Accepted{Record: *existing, Existing: true}, nil
 		}
 		if _, err := tx.Exec(`INSERT INTO idempotency (key, request_id, body_hash, created_at) VALUES (?, ?, ?, ?)
-			ON CONFLICT (key) DO UPDATE SET request_id = excluded.request_id, created_at = excluded.created_at`,
+			ON CONFLICT (key) DO UPDATE SET request_id = excluded.request_id, body_hash = excluded.body_hash, created_at = excluded.created_at`,
 			key.Scope[:], r.ID, key.BodyHash[:], r.CreatedAt.UnixMilli()); err != nil {
 			return Accepted{}, fmt.Errorf("store idempotency key: %w", err)
 		}

@@ -124,6 +124,28 @@ func TestAccept_AKeyFindsItsRequestAndRefusesAnotherBody(t *testing.T) {
 	}
 }
 
+func TestAccept_AKeyWhoseRequestIsGoneStandsForTheNextOneWithItsBody(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	key := request.Key{Scope: request.KeyScope("POST /v1/chat", "u", "json", "k"), BodyHash: [32]byte{1}}
+	if _, err := accept(t, db, "r1", began, &key); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec(`DELETE FROM requests WHERE id = ?`, "r1")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	other := request.Key{Scope: key.Scope, BodyHash: [32]byte{2}}
+	if got, err := accept(t, db, "r2", began, &other); err != nil || got.Existing {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if got, err := accept(t, db, "r3", began, &other); err != nil || !got.Existing || got.Record.ID != "r2" {
+		t.Errorf("repeated: %+v, %v", got, err)
+	}
+}
+
 func TestKeyScope_TellsApartWhatJoinsAlike(t *testing.T) {
 	t.Parallel()
 	seen := make(map[[32]byte][]string)
