@@ -29,14 +29,14 @@ func (s *Service) admit(t *live) (release func(), err error) {
 			return nil, context.Cause(t.ctx)
 		}
 	}
-	unlock := func() {}
-	if !t.fresh { // a session made for this request has no past and no rival
-		if t.rivals {
-			if err := s.waitRivals(t); err != nil {
-				return nil, err
-			}
+	if t.rivals && !t.fresh {
+		if err := s.waitRivals(t); err != nil {
+			return nil, err
 		}
-		if unlock, err = s.sessions.lock(t.ctx, t.rec.UserID, t.rec.SessionID); err != nil {
+		t.queued = s.sessions.join(t.rec.UserID, t.rec.SessionID)
+	}
+	if t.queued != nil {
+		if err := t.queued.wait(t.ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -47,11 +47,20 @@ func (s *Service) admit(t *live) (release func(), err error) {
 		}
 	}
 	if err != nil {
-		unlock()
 		return nil, err
 	}
 	t.begun.Store(true)
-	return func() { leave(); unlock() }, nil
+	return leave, nil
+}
+
+// queue gives a turn that is about to be run its place in its session, in the
+// order of the calls. A session made for the request has no past and no rival,
+// and one with rivals in another process is joined when they are gone: waiting
+// for them in the queue could be waiting for who waits here.
+func (s *Service) queue(t *live) {
+	if !t.fresh && !t.rivals {
+		t.queued = s.sessions.join(t.rec.UserID, t.rec.SessionID)
+	}
 }
 
 // place waits for one of the background's places, or for the turn's job, which
@@ -164,6 +173,7 @@ func (s *Service) adopt(ctx context.Context, rec request.Record) (claimed bool, 
 		s.leave(t)
 		return false, err
 	}
+	s.queue(t)
 	go roomy(func() { s.run(t) })
 	return true, nil
 }

@@ -59,11 +59,23 @@ func (h *Handle) Wait(ctx context.Context) (*Reply, error) {
 func stored(rec *request.Record) (*Reply, error) {
 	switch rec.Status {
 	case request.Failed:
-		return nil, fault.New(fault.Failed, rec.ErrorCode, rec.Error)
+		return nil, fault.New(kindOf(rec.ErrorCode), rec.ErrorCode, rec.Error)
 	case request.Cancelled:
 		return cancelledReply(*rec, *rec.CompletedAt), nil
 	}
 	return storedAnswer(rec)
+}
+
+// kindOf is the kind of fault that a stored code is of, as far as callers do
+// something else about it than about a failed turn.
+func kindOf(code string) fault.Kind {
+	switch code {
+	case "RATE_LIMITED", "BUDGET_EXCEEDED":
+		return fault.RateLimited
+	case "AGENT_NOT_FOUND":
+		return fault.NotFound
+	}
+	return fault.Failed
 }
 
 // Frames emits the frames of a streaming turn after an id, in order, until the

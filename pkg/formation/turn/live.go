@@ -16,6 +16,7 @@ type live struct {
 	fresh   bool    // its session was made for it
 	rivals  bool    // its session may have older turns in another process
 	resumed bool    // it was begun by a launch that is dead
+	queued  *queued // its place in its session; nil while it has none, or needs none
 	stream  *stream // nil unless frames are wanted
 	steps   map[string][]byte
 	begun   atomic.Bool // it waits no more

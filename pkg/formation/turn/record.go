@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/memory"
@@ -41,7 +43,7 @@ func (s *Service) end(t *live, answer chat.Answer, err error) {
 		t.reply, t.err, lost = nil, errGoesOn(), nil
 	}
 	if lost != nil {
-		s.cfg.Log.Error().Err(lost).Str("request", t.rec.ID).Msg("store the end of a turn; it is tried again")
+		s.log(&t.rec).Error().Err(lost).Msg("store the end of a turn; it is tried again")
 		if t.err == nil {
 			t.reply, t.err = nil, unstored(lost)
 		}
@@ -52,6 +54,12 @@ func (s *Service) end(t *live, answer chat.Answer, err error) {
 	t.cancel(nil)
 	close(t.done)
 	t.trace.Close() // nobody waits for an exporter
+}
+
+// log returns a logger whose records can be found by whose turn they are of.
+func (s *Service) log(rec *request.Record) *zerolog.Logger {
+	log := s.cfg.Log.With().Str("request", rec.ID).Str("user", rec.UserID).Str("session", rec.SessionID).Logger()
+	return &log
 }
 
 // unstored is what a caller gets instead of an answer that was not stored.
@@ -72,12 +80,13 @@ func (s *Service) endCompleted(t *live, answer chat.Answer) (lost error) {
 	if err != nil {
 		return s.endFailed(t, fmt.Errorf("encode reply: %w", err))
 	}
-	if err := t.stream.completed(t.reply, now.Sub(t.rec.CreatedAt)); err != nil {
+	closing, err := t.stream.completed(t.reply, now.Sub(t.rec.CreatedAt))
+	if err != nil {
 		return s.endFailed(t, err)
 	}
 	ended, err := s.commitEnd(t, request.End{
 		ID: t.rec.ID, Status: t.reply.Status, AgentID: answer.AgentID, Result: answer.Content, Reply: stored, At: now,
-	}, func(tx *store.Tx) error {
+	}, closing, func(tx *store.Tx) error {
 		if t.waited {
 			if err := s.settleWaiting(tx, t, answer, now); err != nil {
 				return err
@@ -134,15 +143,12 @@ func (s *Service) endFailed(t *live, err error) (lost error) {
 	if code == "" {
 		code = "INTERNAL_ERROR"
 	}
-	s.cfg.Log.Warn().Err(err).AnErr("cause", errors.Unwrap(f)).Str("request", t.rec.ID).Msg("turn failed")
+	s.log(&t.rec).Warn().Err(err).AnErr("cause", errors.Unwrap(f)).Msg("turn failed")
 	t.err = err
-	if st := t.stream; st != nil {
-		st.last(Frame{Event: "error", Data: st.enc.failed(f.Message, code)})
-	}
 	ended, err := s.commitEnd(t, request.End{
 		ID: t.rec.ID, Status: request.Failed, Error: f.Message, ErrorCode: code,
 		At: s.cfg.DB.Now(),
-	}, nil)
+	}, t.stream.failed(f.Message, code), nil)
 	if err == nil && !ended {
 		t.err, t.reply = nil, cancelledReply(t.rec, s.cfg.DB.Now())
 	}
@@ -153,22 +159,18 @@ func (s *Service) endFailed(t *live, err error) (lost error) {
 func (s *Service) endCancelled(t *live) (lost error) {
 	now := s.cfg.DB.Now().Truncate(time.Millisecond).UTC()
 	t.reply = cancelledReply(t.rec, now)
-	if st := t.stream; st != nil {
-		st.last(Frame{Data: st.enc.completed(closing{
-			status: request.Cancelled, took: now.Sub(t.rec.CreatedAt), discontinuous: st.discontinuous(""),
-		})})
-	}
-	_, lost = s.commitEnd(t, request.End{ID: t.rec.ID, Status: request.Cancelled, At: now}, nil)
+	_, lost = s.commitEnd(t, request.End{ID: t.rec.ID, Status: request.Cancelled, At: now}, t.stream.cancelled(now.Sub(t.rec.CreatedAt)), nil)
 	return lost
 }
 
 // commitEnd writes the end of a turn in one commit. It reports false when the
-// record had ended before; the frames are stored either way, so that readers
-// see an end. A commit that fails is tried again in the background.
-func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) (ended bool, err error) {
+// record had ended before: only a cancellation does that, and the stream is told
+// to its readers as a cancelled one. A commit that fails is tried again in the
+// background.
+func (s *Service) commitEnd(t *live, e request.End, closing []Frame, more func(*store.Tx) error) (ended bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), recordTimeout)
 	defer cancel()
-	b, trace := &batch{stream: t.stream}, t.close(e.Status, e.AgentID, t.err)
+	b, trace := t.stream.last(), t.close(e.Status, e.AgentID, t.err)
 	commit := func(tx *store.Tx) (err error) {
 		if ended, err = request.Finish(tx, e); err != nil {
 			return err
@@ -193,6 +195,9 @@ func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) 
 				return err
 			}
 		}
+		if b.closing = closing; !ended {
+			b.closing = t.stream.cancelled(e.At.Sub(t.rec.CreatedAt))
+		}
 		return b.append(tx)
 	}
 	if err = s.cfg.DB.Write(ctx, commit); err == nil {
@@ -200,7 +205,7 @@ func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) 
 		return ended, nil
 	}
 	if !final(err) {
-		s.owed.Go(func() { s.settle(t.rec.ID, commit) })
+		s.owed.Go(func() { s.settle(t, commit) })
 	}
 	return false, err
 }
@@ -208,7 +213,7 @@ func (s *Service) commitEnd(t *live, e request.End, more func(*store.Tx) error) 
 // settle tries to store the end of a turn until it is, so that a full disk
 // leaves no request open for ever. The next process resumes what is still owed
 // when this one stops.
-func (s *Service) settle(id string, commit func(*store.Tx) error) {
+func (s *Service) settle(t *live, commit func(*store.Tx) error) {
 	ticker := time.NewTicker(settleEvery)
 	defer ticker.Stop()
 	for {
@@ -219,7 +224,7 @@ func (s *Service) settle(id string, commit func(*store.Tx) error) {
 		}
 		err := s.cfg.DB.Write(context.WithoutCancel(s.life), commit)
 		if err == nil {
-			s.cfg.Log.Info().Str("request", id).Msg("stored the end of a turn after all")
+			s.log(&t.rec).Info().Msg("stored the end of a turn after all")
 		}
 		if err == nil || final(err) {
 			return

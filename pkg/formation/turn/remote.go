@@ -152,7 +152,7 @@ func (h *Handle) join(ctx context.Context) (leave func(), err error) {
 		if err := s.cfg.DB.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 			return request.Part(tx, sid, h.ID, s.cfg.DB.LaunchID())
 		}); err != nil {
-			s.cfg.Log.Warn().Err(err).Str("request", h.ID).Msg("tell that a reader has left")
+			s.log(rec).Warn().Err(err).Msg("tell that a reader has left")
 		}
 	}, nil
 }

@@ -14,10 +14,18 @@ type sessionLocks struct {
 
 type sessionKey struct{ user, session string }
 
-// lock waits until the session is free. The queue's first entry is its holder.
-func (l *sessionLocks) lock(ctx context.Context, user, session string) (unlock func(), err error) {
+// queued is a place in the queue of a session.
+type queued struct {
+	locks *sessionLocks
+	key   sessionKey
+	turn  chan struct{} // closed when it is the first
+}
+
+// join takes the last place. The queue's first entry is the session's holder.
+func (l *sessionLocks) join(user, session string) *queued {
 	key, turn := sessionKey{user, session}, make(chan struct{})
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.queue == nil {
 		l.queue = make(map[sessionKey][]chan struct{})
 	}
@@ -25,14 +33,23 @@ func (l *sessionLocks) lock(ctx context.Context, user, session string) (unlock f
 	if len(l.queue[key]) == 1 {
 		close(turn)
 	}
-	l.mu.Unlock()
-	unlock = func() { l.remove(key, turn) }
+	return &queued{locks: l, key: key, turn: turn}
+}
+
+// wait waits until the session is free; leave is to be called in any case.
+func (q *queued) wait(ctx context.Context) error {
 	select {
-	case <-turn:
-		return unlock, nil
+	case <-q.turn:
+		return nil
 	case <-ctx.Done():
-		unlock()
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
+	}
+}
+
+// leave gives the place up, wherever it is, or does nothing without one.
+func (q *queued) leave() {
+	if q != nil {
+		q.locks.remove(q.key, q.turn)
 	}
 }
 

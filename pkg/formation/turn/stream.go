@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -153,9 +154,9 @@ func (st *stream) push(f Frame, patient bool) {
 }
 
 // completed makes the closing frames of a turn with an answer.
-func (st *stream) completed(r *Reply, took time.Duration) error {
+func (st *stream) completed(r *Reply, took time.Duration) ([]Frame, error) {
 	if st == nil {
-		return nil
+		return nil, nil
 	}
 	frames := []Frame{{Data: st.enc.completed(closing{
 		content: r.Response, status: "success", took: took, discontinuous: st.discontinuous(r.Response), asks: r.Asks(),
@@ -165,24 +166,37 @@ func (st *stream) completed(r *Reply, took time.Duration) error {
 			UI []chat.Widget `json:"ui"`
 		}{r.Widgets})
 		if err != nil {
-			return fmt.Errorf("encode widgets: %w", err)
+			return nil, fmt.Errorf("encode widgets: %w", err)
 		}
 		frames = append(frames, Frame{Event: "ui", Data: data})
 	}
-	st.last(frames...)
-	return nil
+	return frames, nil
 }
 
-// last adds the closing frames; they go with the end's own commit.
-func (st *stream) last(frames ...Frame) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for _, f := range append(frames, Frame{Event: "done", Data: []byte(`{"finished":true}`)}) {
-		f.ID = st.next
-		st.next++
-		st.pending = append(st.pending, f)
+// failed makes the closing frames of a turn without one.
+func (st *stream) failed(message, code string) []Frame {
+	if st == nil {
+		return nil
 	}
-	st.writing, st.patient = true, 0
+	return []Frame{{Event: "error", Data: st.enc.failed(message, code)}}
+}
+
+// cancelled makes the closing frames of a cancelled turn.
+func (st *stream) cancelled(took time.Duration) []Frame {
+	if st == nil {
+		return nil
+	}
+	return []Frame{{Data: st.enc.completed(closing{status: request.Cancelled, took: took, discontinuous: st.discontinuous("")})}}
+}
+
+// last returns the batch of the end's own commit. Nothing is written before it.
+func (st *stream) last() *batch {
+	if st != nil {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		st.writing, st.patient = true, 0
+	}
+	return &batch{stream: st}
 }
 
 // batch is the frames of one commit. Each try takes what is pending by then:
@@ -190,6 +204,10 @@ func (st *stream) last(frames ...Frame) {
 type batch struct {
 	stream *stream
 	frames []Frame
+	// closing are the last frames of the stream, without the one that says so, in
+	// the batch of its end. A try may have others than the one before.
+	closing []Frame
+	all     []Frame // of the last try
 }
 
 func (b *batch) append(tx *store.Tx) error {
@@ -197,7 +215,7 @@ func (b *batch) append(tx *store.Tx) error {
 		return nil
 	}
 	b.stream.mu.Lock()
-	pending := b.stream.pending
+	pending, next := b.stream.pending, b.stream.next
 	b.stream.pending, b.stream.patient = nil, 0
 	b.stream.mu.Unlock()
 	if len(b.frames) > 0 && len(pending) > 0 && pending[0].ID < b.frames[0].ID {
@@ -205,7 +223,14 @@ func (b *batch) append(tx *store.Tx) error {
 	} else {
 		b.frames = append(b.frames, pending...)
 	}
-	return request.AppendFrames(tx, b.stream.rec.ID, b.frames)
+	if b.all = b.frames; b.closing != nil {
+		b.all = slices.Clip(b.frames)
+		for i, f := range append(slices.Clip(b.closing), Frame{Event: "done", Data: []byte(`{"finished":true}`)}) {
+			f.ID = next + uint64(i)
+			b.all = append(b.all, f)
+		}
+	}
+	return request.AppendFrames(tx, b.stream.rec.ID, b.all)
 }
 
 // show makes a committed batch visible and tells whether more is waiting; then
@@ -217,7 +242,7 @@ func (b *batch) show() (more bool) {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.shown = append(st.shown, b.frames...)
+	st.shown = append(st.shown, b.all...)
 	st.writing = len(st.pending) > st.patient
 	st.wakeAll()
 	return st.writing
@@ -345,7 +370,7 @@ func (st *stream) checkReaders() {
 			return // whoever reads there tells when it leaves
 		}
 		if _, err := st.service.cancelTurn(t.ctx, t); err != nil && !errors.Is(err, context.Canceled) {
-			st.service.cfg.Log.Warn().Err(err).Str("request", st.rec.ID).Msg("cancel a turn without readers")
+			st.service.log(st.rec).Warn().Err(err).Msg("cancel a turn without readers")
 		}
 	})
 	context.AfterFunc(t.ctx, func() { timer.Stop() })

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -277,6 +278,7 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 	t.sent = nil // many turns may wait, and files are large
 	if !accepted.Existing {
 		s.total.Add(1)
+		s.queue(t)
 		go roomy(func() { s.run(t) })
 	}
 	return accepted, nil
@@ -331,14 +333,22 @@ func (s *Service) Counts() (total, active int64) {
 }
 
 // run is the life of one turn in this process: wait for the session's turn,
-// recall, answer, record.
+// recall, answer, record. The session's next turn begins when the record is
+// there to be recalled.
 func (s *Service) run(t *live) {
 	defer s.leave(t)
+	defer func() { t.queued.leave() }()
 	answer, err := s.answer(t)
 	s.end(t, answer, err)
 }
 
-func (s *Service) answer(t *live) (chat.Answer, error) {
+func (s *Service) answer(t *live) (answer chat.Answer, err error) {
+	defer func() { // the turns of others go on
+		if v := recover(); v != nil {
+			s.log(&t.rec).Error().Interface("panic", v).Bytes("stack", debug.Stack()).Msg("a turn panicked")
+			answer, err = chat.Answer{}, fault.New(fault.Internal, "", "internal error")
+		}
+	}()
 	release, err := s.admit(t)
 	if err != nil {
 		return chat.Answer{}, err
@@ -360,7 +370,7 @@ func (s *Service) answer(t *live) (chat.Answer, error) {
 		}
 	}
 	begin := time.Now()
-	answer, err := s.cfg.Overlord.Handle(ctx, in, t.sink)
+	answer, err = s.cfg.Overlord.Handle(ctx, in, t.sink)
 	if err == nil {
 		s.pace.note(t.rec.AgentID, time.Since(begin))
 	}
