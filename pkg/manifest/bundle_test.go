@@ -121,3 +121,21 @@ func TestLoad_RefusesBundlesThatTextCannotShow(t *testing.T) {
 		})
 	}
 }
+
+func TestFind_TellsWhereTheManifestMayBe(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]string{
+		"desk/formation.afs": "there is one in desk",
+		"formation.json":     "name the file formation.json itself",
+		"manifest.yaml":      "rename manifest.yaml",
+		"Formation.afs":      "rename Formation.afs",
+		"formation.afs.txt":  "rename formation.afs.txt",
+		"notes.txt":          "formation.yml",
+	} {
+		dir := t.TempDir()
+		write(t, dir, at, []byte("x"))
+		if _, err := manifest.Find(dir); err == nil || !strings.HasSuffix(strings.TrimSuffix(err.Error(), ", or rename it"), want) && !strings.Contains(err.Error(), want+" if") {
+			t.Errorf("%s: %v, want %s", at, err, want)
+		}
+	}
+}

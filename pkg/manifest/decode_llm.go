@@ -159,7 +159,11 @@ func (d *decoder) models(s *slot, media Media) []Model {
 		if o := item.block(); o != nil {
 			add(d.modelItem(o, media), item.n, item.path)
 		}
+		before := len(d.faults)
 		item.end()
+		if _, model := SplitModel(textOf(item.n)); model != "" && len(d.faults) > before {
+			d.faults[before].Suggestion = "text: " + shorten(item.n.text)
+		}
 	})
 	if s.n != nil && s.n.kind == kindMap {
 		s.met = true
@@ -174,6 +178,14 @@ func (d *decoder) models(s *slot, media Media) []Model {
 		d.typeFault(s.n, s.path, kindList)
 	}
 	return out
+}
+
+// textOf returns the text of a value, "" when it is none.
+func textOf(n *node) string {
+	if n == nil || n.kind != kindText {
+		return ""
+	}
+	return n.text
 }
 
 // modelMapSchema notes the map form of a models block.

@@ -26,7 +26,7 @@ func shown(n *node, key string) string {
 	if n == nil || n.kind == kindMap || n.kind == kindList || n.kind == kindNull {
 		return ""
 	}
-	if strings.Contains(n.text, "@") || !openly(key) && sensitive().MatchString(strings.ReplaceAll(key, "_tokens", "")) {
+	if strings.Contains(n.text, "@") || !openly(key) && isSensitive(key) {
 		return "***"
 	}
 	if address, query, ok := strings.Cut(n.text, "?"); ok && strings.Contains(query, "=") {

@@ -183,7 +183,7 @@ var (
 	// anyKey matches a key anywhere in a line.
 	anyKey = lazily(`([\w.-]+)["']?\s*:(?:\s|$|["'{\[])`)
 	// harmless are keys that only look like those of secrets.
-	harmless = lazily(`(?i)(_tokens|keywords?|^authors?$)`)
+	harmless = lazily(`(?i)(_tokens|tokens_per_|max_?tokens|keywords?|^authors?$)`)
 	// noValue matches what stands where a value does and tells nothing.
 	noValue = lazily(`^(true|false|null|~|[|>][-+0-9]*|#.*)?$`)
 	// userInfo matches the user and password of an address.

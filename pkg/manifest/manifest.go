@@ -43,8 +43,23 @@ func Find(dir string) (string, error) {
 	}
 	return "", &Faults{{
 		File: manifestNames()[0], Rule: RuleFileMissing,
-		Message: "the formation has no manifest; it is " + strings.Join(manifestNames(), ", "),
+		Message: "the formation has no manifest; it is " + strings.Join(manifestNames(), ", ") + elsewhere(dir),
 	}}
+}
+
+// elsewhere tells where the manifest of a directory without one may be.
+func elsewhere(dir string) string {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = root.Close() }()
+	return manifestHint(newBundle(root).list("."), func(dir string) bool {
+		return slices.ContainsFunc(manifestNames(), func(name string) bool {
+			_, err := root.Lstat(filepath.Join(dir, name))
+			return err == nil
+		})
+	})
 }
 
 // Load reads the formation in dir, or the one that stands in the single file
@@ -69,7 +84,19 @@ func Load(dir string) (*Formation, []Warning, error) {
 	}
 	defer func() { _ = root.Close() }()
 	l := &loader{b: newBundle(root), d: &decoder{}, manifest: base}
+	if info.IsDir() {
+		l.shadowedManifests()
+	}
 	return l.load(l.b.doc(base, Fault{}))
+}
+
+// shadowedManifests warns about manifests behind the one that is read.
+func (l *loader) shadowedManifests() {
+	for _, name := range manifestNames() {
+		if _, err := l.b.root.Lstat(name); err == nil && name != l.manifest {
+			l.d.warnings = append(l.d.warnings, Warning{File: name, Rule: RuleShadowed, Message: "the file is ignored; " + l.manifest + " is used"})
+		}
+	}
 }
 
 // Parse reads a formation whose agents all stand in src, as Load does. The

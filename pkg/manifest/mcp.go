@@ -203,6 +203,9 @@ func (d *decoder) mcpCommand(o *object, s *MCPServer) {
 func (d *decoder) mcpHTTP(o *object, s *MCPServer) {
 	if s.Type == MCPHTTP {
 		o.require("endpoint", "endpoint: https://host/mcp")
+		if o.n != nil && o.take("endpoint") == nil && o.take("url") != nil {
+			o.d.faults[len(o.d.faults)-1].Message += `; "url" is only for people`
+		}
 	}
 	set(&s.Endpoint, o.url("endpoint"))
 	set(&s.Protocol, o.text("protocol"))

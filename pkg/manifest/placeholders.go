@@ -32,6 +32,7 @@ func (b *treeBuilder) placeholders(n *node, key string) {
 			size = end
 		} else if err != nil {
 			b.fault(at, key, RulePlaceholder, "%s", err.Error())
+			b.faults[len(b.faults)-1].Suggestion = nearPlaceholder(rest[i:])
 			size = len("${{")
 		} else {
 			b.refs = append(b.refs, Ref{Kind: kind, Name: name, File: n.file, Line: at.line, Col: at.col, Key: key})

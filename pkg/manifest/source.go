@@ -169,14 +169,15 @@ func (s *source) syntaxFault(err error) *Fault {
 			return s.fault(place{p.line, tab + 1}, RuleYAMLTab, "a tab indents this line; use spaces")
 		}
 	}
-	hint := syntaxHint(at.GetMessage())
+	if f := s.leftover(p.line + 1); f != nil {
+		return f
+	}
+	hint := ""
 	if p.line > 0 && p.line <= len(s.lines) {
-		switch line := s.lines[p.line-1]; {
-		case strings.Contains(line, "{ ${{"), strings.Contains(line, ": ${{") && strings.Contains(line, "{") && strings.Contains(at.GetMessage(), "must be specified"):
-			hint = "; put a ${{ }} inside braces in quotes"
-		case strings.Contains(at.GetMessage(), "double-quoted") && strings.Contains(line, `\`):
-			hint = `; a \ in double quotes begins an escape: write \\ or use single quotes`
-		}
+		hint = lineHint(s.lines[p.line-1], p.col, at.GetMessage())
+	}
+	if hint == "" {
+		hint = syntaxHint(at.GetMessage())
 	}
 	return s.fault(p, RuleYAMLSyntax, "not well-formed YAML: "+at.GetMessage()+hint)
 }

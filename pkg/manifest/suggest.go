@@ -11,6 +11,11 @@ func nearest(word string, candidates []string) string {
 	if len(word) > 64 {
 		return ""
 	}
+	for _, c := range candidates {
+		if c != word && strings.EqualFold(c, word) {
+			return c
+		}
+	}
 	best, bestDistance := "", max(1, min(len(word)/3, 3))
 	for _, c := range candidates {
 		if c == word {
@@ -33,10 +38,8 @@ func guess(word string, candidates []string) string {
 	if to := synonym(word); slices.Contains(candidates, to) {
 		return to
 	}
-	for _, c := range candidates {
-		if strings.EqualFold(c, word) {
-			return c
-		}
+	if slices.Contains(candidates, word) {
+		return word
 	}
 	if near := nearest(word, candidates); near != "" || len(word) < 3 {
 		return near

@@ -255,7 +255,8 @@ func (b *treeBuilder) alias(n *ast.AliasNode, out *node, key string, depth int) 
 
 func (b *treeBuilder) tag(n *ast.TagNode, out *node, key string, depth int) *node {
 	if n.Start.Value != string(token.StringTag) {
-		b.fault(out.at, key, RuleYAMLTag, "the tag %s is not supported; remove it", n.Start.Value)
+		b.fault(out.at, key, RuleYAMLTag, "the tag %s is not supported; remove it, or put the text in quotes", n.Start.Value)
+		out.broken = true
 		return out
 	}
 	value := b.build(n.Value, key, depth+1)

@@ -28,6 +28,10 @@ func (d *decoder) typeFault(n *node, key string, want kind) {
 		d.fault(n, key, RuleType, "takes a whole number")
 	case want == kindText && n.kind < kindText:
 		d.fault(n, key, RuleType, "takes text, not %s; put it in quotes", n.kind)
+	case n.kind == kindText && want == kindList:
+		near, hint := listOf(n, key)
+		d.fault(n, key, RuleType, "takes a list, not text%s", hint)
+		d.faults[len(d.faults)-1].Suggestion = near
 	case n.kind == kindText && want < kindText:
 		d.fault(n, key, RuleType, "takes %s, not text", want)
 		d.faults[len(d.faults)-1].Suggestion = unquoted(n, want)
@@ -45,6 +49,8 @@ func unquoted(n *node, want kind) string {
 		return "false"
 	case want != kindBool && word != "" && len(word) <= 18 && strings.Trim(word, "0123456789.") == "":
 		return word
+	case want == kindFloat && strings.Count(word, ",") == 1 && len(word) > 2 && len(word) <= 18 && strings.Trim(word, "0123456789,") == "":
+		return strings.Trim(strings.ReplaceAll(word, ",", "."), ".")
 	}
 	return ""
 }
@@ -192,6 +198,7 @@ func (o *object) span(key string, unit, least time.Duration) read[time.Duration]
 	length, err := parseSpan(v.text, unit)
 	if err != nil {
 		o.d.fault(v, o.key(key), RuleDuration, "%q is no duration; write it like 500ms, 90s, 15m, 2h or a number of %s", shown(v, o.key(key)), unitName(unit))
+		o.d.faults[len(o.d.faults)-1].Suggestion = nearDuration(v.text)
 		return r
 	}
 	if length < least {
@@ -323,7 +330,16 @@ func (d *decoder) baseURL(v *node, key string) bool {
 func (d *decoder) literal(v *node, key string) {
 	if v != nil && v.kind == kindText && v.text != "" && !HasPlaceholder(v.text) {
 		d.literals = append(d.literals, v.text)
-		d.warn(v, key, RuleSecretLiteral, "a key stands here in plain text; write ${{ secrets.NAME }} and store the key as a secret")
+		near := ""
+		if strings.HasPrefix(v.text, "$") || strings.HasPrefix(v.text, "{") {
+			near = nearPlaceholder(v.text)
+		}
+		if near != "" {
+			d.warn(v, key, RuleSecretLiteral, "this is no placeholder, so the text itself would be the key")
+		} else {
+			d.warn(v, key, RuleSecretLiteral, "a key stands here in plain text; write ${{ secrets.NAME }} and store the key as a secret")
+		}
+		d.warnings[len(d.warnings)-1].Suggestion = near
 	}
 }
 
