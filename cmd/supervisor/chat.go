@@ -34,7 +34,10 @@ const chatHelp = `Talk to a formation, one message or line by line.
 The answer goes to stdout, what the formation does meanwhile to stderr: for a
 person at a terminal, or with --verbose. Below the answer are its widgets: choices
 as a numbered list, links, resources of tool servers. Line by line, the number or
-the name of a choice takes it.`
+the name of a choice takes it.
+
+The turn is the formation's: an answer whose connection breaks is taken up again
+where it broke, and an interrupt leaves the formation at work on it.`
 
 func (a *app) chatCommand() *cobra.Command {
 	c := &chat{door: door{a: a, wish: wantClient, user: a.userName}}
@@ -213,44 +216,4 @@ func (c *chat) later(ctx context.Context) error {
 		err = fmt.Errorf("request %s is %s: %s", r.RequestID, r.Status, orDash(r.Failure))
 	}
 	return err
-}
-
-// stream prints the answer as it comes.
-func (c *chat) stream(ctx context.Context) error {
-	shown := false
-	p := &stages{a: c.a, on: c.a.errTTY || c.verbose, all: c.verbose}
-	request := ""
-	last, err := c.f.ChatStream(ctx, c.req, func(tok client.Token) error {
-		request = tok.RequestID
-		if tok.SessionID != "" {
-			c.req.SessionID = tok.SessionID
-		}
-		if tok.Type != "content" || tok.Content == "" {
-			p.show(tok)
-			return nil
-		}
-		shown = true
-		text := printable(tok.Content)
-		p.wrote(text)
-		_, err := fmt.Fprint(c.a.out, text)
-		return err
-	})
-	if shown {
-		fmt.Fprintln(c.a.out)
-	}
-	if err != nil {
-		c.left(ctx, request)
-		return c.failed(ctx, err, request)
-	}
-	if last.StreamDiscontinuity && shown {
-		c.a.say("the stream was interrupted; this is the whole answer:")
-		shown = false
-	}
-	if !shown {
-		if err := c.a.result("%s", last.Content); err != nil {
-			return err
-		}
-	}
-	c.asked(last.UI, last.RequiresUserResponse)
-	return c.after(last.Content, last.UI, last.RequestID)
 }

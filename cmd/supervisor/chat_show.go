@@ -27,11 +27,16 @@ func (s *stages) show(tok client.Token) {
 		return
 	}
 	s.last = text
+	s.endLine()
+	fmt.Fprintln(s.a.err, s.a.paintErr(dim, "· "+strings.Map(noBreak, printable(text))))
+}
+
+// endLine ends the line of the answer before another line comes.
+func (s *stages) endLine() {
 	if s.open {
 		s.open = false
 		fmt.Fprintln(s.a.err)
 	}
-	fmt.Fprintln(s.a.err, s.a.paintErr(dim, "· "+strings.Map(noBreak, printable(text))))
 }
 
 // wrote takes note of a part of the answer.

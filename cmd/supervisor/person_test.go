@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -149,6 +150,68 @@ func TestInterrupt_EndsEveryWait(t *testing.T) {
 				t.Errorf("said %q", errs.String())
 			}
 		})
+	}
+}
+
+// A turn outlives the connection that it is read from, and so does its answer:
+// what came is not asked for again, and a message is not sent twice.
+func TestChat_TakesABrokenAnswerUpAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	var times atomic.Int32
+	asked := make(chan string, 4)
+	f.on("POST /api/hello/v1/chat", reply{do: func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked <- r.Header.Get("Last-Event-ID") + " " + string(body)
+		frames := `id: 1` + "\n" + `data: {"token":{"type":"content","content":"one, ","request_id":"req_1","session_id":"s1"}}` + "\n\n"
+		switch times.Add(1) {
+		case 1:
+		case 2:
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		default:
+			frames = `id: 2` + "\n" + `data: {"token":{"type":"content","content":"two","request_id":"req_1","session_id":"s1"}}` + "\n\n" +
+				`id: 3` + "\n" + `data: {"token":{"type":"completed","content":"one, two","request_id":"req_1","session_id":"s1"}}` + "\n\nevent: done\n\n"
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, frames) //nolint:errcheck // the client sees it
+	}})
+	s := newSession(t, f)
+	if code := s.run(t.Context(), "chat", "hello", "hi", "--key", "k"); code != 0 || s.out.String() != "one, two\n" {
+		t.Errorf("exit code %d, printed %q", code, s.out.String())
+	}
+	if want := "the stream broke: the answer goes on when the formation is back\n"; s.er.String() != want {
+		t.Errorf("said %q", s.er.String())
+	}
+	if first := <-asked; !strings.HasPrefix(first, " {") || strings.Contains(first, "request_id") {
+		t.Errorf("the first asked for %s", first)
+	}
+	for range 2 {
+		if next := <-asked; !strings.HasPrefix(next, "1 {") || !strings.Contains(next, `"request_id":"req_1"`) {
+			t.Errorf("the next asked for %s", next)
+		}
+	}
+}
+
+func TestChat_EndsWhenItsFormationIsDown(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	var times atomic.Int32
+	f.on("POST /api/hello/v1/chat", reply{do: func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		if times.Add(1) == 1 {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, `id: 1`+"\n"+`data: {"token":{"type":"progress","content":"x","request_id":"req_1"}}`+"\n\n") //nolint:errcheck // the client sees it
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		io.WriteString(w, `{"error":"FormationUnavailable","message":"Formation 'hello' is crashed"}`) //nolint:errcheck // as above
+	}})
+	s := newSession(t, f)
+	if code := s.run(t.Context(), "chat", "hello", "hi", "--key", "k"); code != exitUnavailable || times.Load() != 2 {
+		t.Errorf("exit code %d after %d requests: %s", code, times.Load(), s.er.String())
 	}
 }
 
