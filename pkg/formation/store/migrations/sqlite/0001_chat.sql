@@ -49,14 +49,16 @@ CREATE TABLE journal (
 ) WITHOUT ROWID;
 
 -- Streamed frames in batches: frames is a sequence of length-prefixed frames
--- with the ids first_id .. last_id.
+-- with the ids first_id .. last_id. It has a rowid, unlike others: without one, a
+-- row of more than 1000 bytes, which most of these have, is written to a page of
+-- its own. Stores from before this was known have none; nothing depends on it.
 CREATE TABLE stream_events (
     request_id TEXT    NOT NULL,
     first_id   INTEGER NOT NULL,
     last_id    INTEGER NOT NULL,
     frames     BLOB    NOT NULL,
     PRIMARY KEY (request_id, first_id)
-) WITHOUT ROWID;
+);
 
 CREATE TABLE sessions (
     user_id       TEXT    NOT NULL,
