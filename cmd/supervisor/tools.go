@@ -70,8 +70,23 @@ func (a *app) warnOfTools(ctx context.Context, id string) {
 				a.say("warning: tool server %s: %s", s.ID, strings.Join(strings.Fields(s.Error), " "))
 			}
 		}
+		a.adviseOnPaths(servers)
 		return err
 	})
+}
+
+// adviseOnPaths tells what helps when a program was kept from its files, or did
+// not find them, which is the same to it.
+func (a *app) adviseOnPaths(servers []client.ToolServer) {
+	for _, s := range servers {
+		for _, sign := range []string{"EACCES", "ermission denied", "Cannot find module"} {
+			if strings.Contains(s.Error, sign) {
+				a.say("a formation sees its own directory and those of the system; " +
+					"others are opened to it by formations.readable_paths in the supervisor's config.yaml")
+				return
+			}
+		}
+	}
 }
 
 // ofServer keeps what belongs to one server, all for "".
@@ -115,6 +130,7 @@ func (a *app) printTools(servers []client.ToolServer, tools []client.Tool) error
 			}
 		}
 	}
+	a.adviseOnPaths(servers)
 	if len(tools) == 0 {
 		return nil
 	}
