@@ -141,7 +141,7 @@ func (a *app) writeRequest(args []string) (client.DraftRequest, error) {
 
 func basedOn(r *client.DraftReply) string {
 	if r.Draft.BaseVersion == "" {
-		return ""
+		return " with a minimal manifest; --clone copies what is deployed"
 	}
 	return " from version " + r.Draft.BaseVersion
 }

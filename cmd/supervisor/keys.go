@@ -143,7 +143,8 @@ func (h *home) keysFile(id string) (string, error) {
 		return "", usagef("%q is no id of a formation", id)
 	}
 	dir := h.formationDir(id)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	// A draft alone has a directory, too, but no versions.
+	if _, err := os.Stat(filepath.Join(dir, "versions")); errors.Is(err, fs.ErrNotExist) {
 		return "", &client.Error{
 			Status: http.StatusNotFound, Name: "FormationNotFound",
 			Message: fmt.Sprintf("there is no formation %s in %s", id, h.dir),
