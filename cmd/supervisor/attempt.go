@@ -151,8 +151,8 @@ func (w *swapping) cancel(work context.Context) {
 	defer stop()
 	_, err := w.s.CancelUpdate(ctx, w.id)
 	switch e := client.StatusOf(err); {
-	case err == nil:
-		w.view.say("the update of %s is cancelled: the version before serves on", w.id)
+	case err == nil: // said last: steps may be on their way
+		defer w.view.say("the update of %s is cancelled: the version before serves on", w.id)
 	case isClosed(w.ended): // it was over before: its own result tells
 	case e == http.StatusBadRequest:
 		w.view.say("the update of %s can no longer be cancelled: look with `supervisor status %s`", w.id, w.id)
