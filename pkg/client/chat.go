@@ -228,31 +228,45 @@ func (t *turn) frame(ev Event) (bool, error) {
 }
 
 // chatError makes an Error of the error event of a chat stream, whose type is
-// the error class or code of reference runtime.md 1.3.
+// the error class of reference runtime.md 1.3. Older formations write the code
+// there, newer ones beside it.
 func chatError(data []byte) *Error {
 	var wire struct {
 		Error string `json:"error"`
 		Type  string `json:"type"`
+		Code  string `json:"code"`
 	}
 	if err := json.Unmarshal(data, &wire); err != nil {
 		return badReply(http.StatusOK, "an error event that is no JSON object")
 	}
-	e := &Error{Status: http.StatusInternalServerError, Name: wire.Type, Message: wire.Error}
-	switch wire.Type {
-	case "error.validation", "INVALID_REQUEST":
-		e.Status = http.StatusBadRequest
-	case "error.authentication", "UNAUTHORIZED":
-		e.Status = http.StatusUnauthorized
-	case "error.authorization", "FORBIDDEN":
-		e.Status = http.StatusForbidden
-	case "error.not_found", "RESOURCE_NOT_FOUND", "AGENT_NOT_FOUND":
-		e.Status = http.StatusNotFound
-	case "RATE_LIMITED", "BUDGET_EXCEEDED":
-		e.Status = http.StatusTooManyRequests
-	case "SERVICE_UNAVAILABLE", "SYSTEM_OVERLOAD":
-		e.Status = http.StatusServiceUnavailable
+	e := &Error{Name: wire.Type, Message: wire.Error}
+	if wire.Code != "" {
+		e.Name = wire.Code
+	}
+	e.Status = statusOf(e.Name)
+	if e.Status == http.StatusInternalServerError {
+		e.Status = statusOf(wire.Type)
 	}
 	return e
+}
+
+// statusOf is the status that a reply with an error class or code would have.
+func statusOf(word string) int {
+	switch word {
+	case "error.validation", "INVALID_REQUEST":
+		return http.StatusBadRequest
+	case "error.authentication", "UNAUTHORIZED":
+		return http.StatusUnauthorized
+	case "error.authorization", "FORBIDDEN":
+		return http.StatusForbidden
+	case "error.not_found", "RESOURCE_NOT_FOUND", "AGENT_NOT_FOUND":
+		return http.StatusNotFound
+	case "RATE_LIMITED", "BUDGET_EXCEEDED":
+		return http.StatusTooManyRequests
+	case "SERVICE_UNAVAILABLE", "SYSTEM_OVERLOAD":
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
 }
 
 func newChatCall(body chatBody) (*call, error) {

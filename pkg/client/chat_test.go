@@ -99,6 +99,8 @@ func TestChatStream_EndsForEachReason(t *testing.T) {
 		"cut":                  {[]string{content}, 0, client.NameBrokenStream},
 		"done, not completed":  {[]string{content, "event: done"}, 200, client.NameBadReply},
 		"failed":               {[]string{content, "event: error\ndata: {\"error\":\"m\",\"type\":\"error.processing\"}", "event: done"}, 500, "error.processing"},
+		"failed with a code":   {[]string{"event: error\ndata: {\"error\":\"m\",\"type\":\"error.processing\",\"code\":\"BUDGET_EXCEEDED\"}"}, 429, "BUDGET_EXCEEDED"},
+		"failed, no such":      {[]string{"event: error\ndata: {\"error\":\"m\",\"type\":\"error.not_found\",\"code\":\"SOMETHING_NEW\"}"}, 404, "SOMETHING_NEW"},
 		"failed, unknown":      {[]string{"event: error\ndata: {\"error\":\"m\",\"type\":\"error.not_found\"}"}, 404, "error.not_found"},
 		"failed, invalid":      {[]string{"event: error\ndata: {\"error\":\"m\",\"type\":\"error.validation\"}"}, 400, "error.validation"},
 		"failed, key":          {[]string{"event: error\ndata: {\"error\":\"m\",\"type\":\"error.authentication\"}"}, 401, "error.authentication"},

@@ -221,3 +221,29 @@ func TestStatus_CountsTurns(t *testing.T) {
 		t.Errorf("got %+v", stats)
 	}
 }
+
+func TestStream_AnErrorFrameHasTheTypeAndTheCodeOfAnErrorReply(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, doorOptions{})
+	for _, message := range []string{"fail", "break", "budget"} {
+		var reply struct{ Type, Code string }
+		res := d.send(t, "POST", "/v1/chat", `{"message":"`+message+`"}`, asUser("ann")...)
+		if err := json.NewDecoder(res.Body).Decode(&reply); err != nil {
+			t.Fatal(err)
+		}
+		res = d.send(t, "POST", "/v1/chat", `{"message":"`+message+`","stream":true}`, asUser("ann")...)
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, data, found := strings.Cut(string(text), "event: error\ndata: ")
+		data, _, _ = strings.Cut(data, "\n")
+		var frame struct{ Error, Type, Code string }
+		if err := json.Unmarshal([]byte(data), &frame); !found || err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		if frame.Error == "" || frame.Type != reply.Type || frame.Code != reply.Code || !strings.HasPrefix(frame.Type, "error.") {
+			t.Errorf("%s: the frame is %+v, the reply %+v", message, frame, reply)
+		}
+	}
+}

@@ -143,7 +143,7 @@ func frameID(f *turn.Frame) string {
 func errorFrame(err error) []byte {
 	const most = 200
 	f := fault.From(err)
-	code, _ := errorWords(f.Kind)
+	code, class := errorWords(f.Kind)
 	if f.Name != "" {
 		code = f.Name
 	}
@@ -151,9 +151,13 @@ func errorFrame(err error) []byte {
 	if runes := []rune(text); len(runes) > most {
 		text = string(runes[:most])
 	}
-	data, err := json.Marshal(map[string]string{"error": text, "type": code})
+	data, err := json.Marshal(struct {
+		Error string `json:"error"`
+		Type  string `json:"type"`
+		Code  string `json:"code"`
+	}{text, class, code})
 	if err != nil {
-		return []byte(`{"error":"internal error","type":"INTERNAL_ERROR"}`)
+		return []byte(`{"error":"internal error","type":"error.internal","code":"INTERNAL_ERROR"}`)
 	}
 	return data
 }

@@ -87,12 +87,12 @@ func TestStream_DoneComesLastWhateverHappens(t *testing.T) {
 			func(context.Context, func([]turn.Frame) error) error {
 				return fault.New(fault.Failed, "", "two\nlines "+long)
 			},
-			": keepalive\n\nevent: error\ndata: {\"error\":\"two lines " + long[:2*190] + "\",\"type\":\"INTERNAL_ERROR\"}\n\n" +
+			": keepalive\n\nevent: error\ndata: {\"error\":\"two lines " + long[:2*190] + "\",\"type\":\"error.processing\",\"code\":\"INTERNAL_ERROR\"}\n\n" +
 				"event: done\ndata: {\"finished\":true}\n\n",
 		},
 		"an error": {
 			func(context.Context, func([]turn.Frame) error) error { return errors.New("disk: secret") },
-			": keepalive\n\nevent: error\ndata: {\"error\":\"internal error\",\"type\":\"INTERNAL_ERROR\"}\n\n" +
+			": keepalive\n\nevent: error\ndata: {\"error\":\"internal error\",\"type\":\"error.internal\",\"code\":\"INTERNAL_ERROR\"}\n\n" +
 				"event: done\ndata: {\"finished\":true}\n\n",
 		},
 	} {

@@ -70,8 +70,9 @@ func (e *encoder) completed(c closing) []byte {
 // maxErrorChars bounds the text of an error frame (reference runtime.md 5.1).
 const maxErrorChars = 200
 
-// failed is the object of an error frame: one line of text and a class.
-func (e *encoder) failed(message, class string) []byte {
+// failed is the object of an error frame: one line of text, the class that the
+// type of an error reply would be, and the code that it would have.
+func (e *encoder) failed(message, class, code string) []byte {
 	line := make([]rune, 0, maxErrorChars)
 	for _, r := range message {
 		if len(line) == maxErrorChars {
@@ -84,6 +85,7 @@ func (e *encoder) failed(message, class string) []byte {
 	}
 	b := appendString([]byte(`{"error":`), string(line))
 	b = appendString(append(b, `,"type":`...), class)
+	b = appendString(append(b, `,"code":`...), code)
 	return append(b, '}')
 }
 

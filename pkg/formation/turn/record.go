@@ -148,7 +148,7 @@ func (s *Service) endFailed(t *live, err error) (lost error) {
 	ended, err := s.commitEnd(t, request.End{
 		ID: t.rec.ID, Status: request.Failed, Error: f.Message, ErrorCode: code,
 		At: s.cfg.DB.Now(),
-	}, t.stream.failed(f.Message, code), nil)
+	}, t.stream.failed(f, code), nil)
 	if err == nil && !ended {
 		t.err, t.reply = nil, cancelledReply(t.rec, s.cfg.DB.Now())
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/store"
@@ -174,11 +175,26 @@ func (st *stream) completed(r *Reply, took time.Duration) ([]Frame, error) {
 }
 
 // failed makes the closing frames of a turn without one.
-func (st *stream) failed(message, code string) []Frame {
+func (st *stream) failed(f *fault.Error, code string) []Frame {
 	if st == nil {
 		return nil
 	}
-	return []Frame{{Event: "error", Data: st.enc.failed(message, code)}}
+	return []Frame{{Event: "error", Data: st.enc.failed(f.Message, classOf(f), code)}}
+}
+
+// classOf is the class of a failed turn (reference runtime.md 1.3): that of
+// processing, unless the fault has a name of its own and is about something else.
+func classOf(f *fault.Error) string {
+	switch {
+	case f.Name == "":
+	case f.Kind == fault.NotFound:
+		return "error.not_found"
+	case f.Kind == fault.Forbidden:
+		return "error.authorization"
+	case f.Kind == fault.Invalid, f.Kind == fault.Unprocessable, f.Kind == fault.Conflict, f.Kind == fault.TooLarge:
+		return "error.validation"
+	}
+	return "error.processing"
 }
 
 // cancelled makes the closing frames of a cancelled turn.
