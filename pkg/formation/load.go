@@ -189,7 +189,7 @@ func (f *Formation) open(ctx context.Context, p *parts, req control.LoadRequest,
 	p.turns = turn.New(p.life, turn.Config{
 		DB: p.db, Memory: p.memory, Jobs: p.jobs, Async: m.Async, Response: m.Overlord.Response,
 		Overlord:  inSession{lord},
-		Telemetry: p.hub, Alert: p.alert, NewID: httpx.NewID, Log: log,
+		Telemetry: p.hub, Alert: p.alert, NewID: httpx.NewID, Redact: p.redact.Values, Log: log,
 	})
 	if _, err := p.takeOver(ctx); err != nil {
 		return err

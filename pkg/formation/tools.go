@@ -58,7 +58,8 @@ func (f *Formation) openTools(ctx context.Context, p *parts, req control.LoadReq
 	}
 	t.client = mcpclient.New(p.life, mcpclient.Config{
 		Servers: servers, Dir: req.Dir, Resolve: p.users.Expander(p.secrets.Resolve), Lists: mcpclient.Stored{DB: p.db}, Environ: environ,
-		Launch: t.mark + f.cfg.LaunchID, Limits: mcpclient.Limits{Call: m.MCP.CallLimit()}, Hub: p.hub, NewID: httpx.NewID, Log: f.cfg.Log,
+		Launch: t.mark + f.cfg.LaunchID, Limits: mcpclient.Limits{Call: m.MCP.CallLimit()}, Hub: p.hub, NewID: httpx.NewID, Redact: p.redact.Values,
+		Log: f.cfg.Log,
 	})
 	for i := range m.Agents {
 		t.boxes[m.Agents[i].ID] = t.client.For(m.Agents[i].ID, m.Agents[i].MCPServers)

@@ -67,7 +67,7 @@ func (a *api) streamRequest(c echo.Context, t follower, after uint64, mark strea
 	case ctx.Err() != nil || (err == nil && t.Stopped()):
 	case err != nil:
 		a.cfg.Log.Error().Err(err).Str("request_id", mark.RequestID).Msg("follow turn")
-		s.finish(func(sse *httpx.SSE) error { return sse.FrameNoFlush("error", "", errorFrame(err)) })
+		s.finish(func(sse *httpx.SSE) error { return sse.FrameNoFlush("error", "", a.errorFrame(err)) })
 	default:
 		_ = s.mark(mark, "stream_completed", last) // a client that left misses nothing
 	}

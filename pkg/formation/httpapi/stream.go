@@ -115,7 +115,7 @@ func (a *api) streamChat(c echo.Context, t follower, id string, after uint64) er
 	s.finish(func(sse *httpx.SSE) error {
 		if err != nil {
 			a.cfg.Log.Error().Err(err).Str("request_id", id).Msg("follow turn")
-			if err := sse.FrameNoFlush("error", "", errorFrame(err)); err != nil {
+			if err := sse.FrameNoFlush("error", "", a.errorFrame(err)); err != nil {
 				return err
 			}
 		}
@@ -140,14 +140,14 @@ func frameID(f *turn.Frame) string {
 
 // errorFrame is the data of an error event for a fault of the following
 // itself; those of the turn come as frames of its own.
-func errorFrame(err error) []byte {
+func (a *api) errorFrame(err error) []byte {
 	const most = 200
 	f := fault.From(err)
 	code, class := errorWords(f.Kind)
 	if f.Name != "" {
 		code = f.Name
 	}
-	text := strings.Join(strings.Fields(f.Message), " ")
+	text := strings.Join(strings.Fields(a.cfg.Redact(f.Message)), " ")
 	if runes := []rune(text); len(runes) > most {
 		text = string(runes[:most])
 	}

@@ -45,7 +45,7 @@ func TestStream_FillsEverySecondOfSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rec := httptest.NewRecorder()
-		a := &api{cfg: Config{Log: zerolog.Nop()}}
+		a := &api{cfg: Config{Log: zerolog.Nop(), Redact: strings.TrimSpace}}
 		err := a.streamChat(contextOf(rec, httptest.NewRequest(http.MethodPost, "/", nil)), turnOf(
 			func(ctx context.Context, emit func([]turn.Frame) error) error {
 				_ = after(ctx, 2500*time.Millisecond)
@@ -97,7 +97,7 @@ func TestStream_DoneComesLastWhateverHappens(t *testing.T) {
 		},
 	} {
 		rec := httptest.NewRecorder()
-		a := &api{cfg: Config{Log: zerolog.Nop()}}
+		a := &api{cfg: Config{Log: zerolog.Nop(), Redact: strings.TrimSpace}}
 		if err := a.streamChat(contextOf(rec, httptest.NewRequest(http.MethodPost, "/", nil)), turnOf(tt.frames), "r", 0); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestStream_ADeafClientEndsTheSubscriptionInSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rec := &deafWriter{ResponseRecorder: httptest.NewRecorder()}
-		a := &api{cfg: Config{Log: zerolog.Nop()}}
+		a := &api{cfg: Config{Log: zerolog.Nop(), Redact: strings.TrimSpace}}
 		begin := time.Now()
 		err := a.streamChat(contextOf(rec, httptest.NewRequest(http.MethodPost, "/", nil)), turnOf(
 			func(ctx context.Context, _ func([]turn.Frame) error) error { return after(ctx, time.Hour) }), "r", 0)
@@ -138,7 +138,7 @@ func TestStream_ASubscriptionEndsAfterTenMinutes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rec := httptest.NewRecorder()
-		a := &api{cfg: Config{Log: zerolog.Nop()}}
+		a := &api{cfg: Config{Log: zerolog.Nop(), Redact: strings.TrimSpace}}
 		begin := time.Now()
 		err := a.streamRequest(contextOf(rec, httptest.NewRequest(http.MethodGet, "/", nil)), turnOf(
 			func(ctx context.Context, _ func([]turn.Frame) error) error { return after(ctx, time.Hour) }),

@@ -76,6 +76,9 @@ type Config struct {
 	// credentials; its error is shown. nil leaves a text as it is, so that every
 	// placeholder is an error.
 	Resolve func(ctx context.Context, text, user string) (string, error)
+	// Redact takes secret values out of what a process said before it failed; nil
+	// takes none.
+	Redact func(string) string
 	// Elicit answers what servers ask of users; nil declines.
 	Elicit func(ctx context.Context, e Elicitation) (Reply, error)
 	// Lists keeps what servers offer; nil keeps it in memory only.
@@ -127,6 +130,9 @@ func New(ctx context.Context, cfg Config) *Client {
 		cfg.Resolve = func(_ context.Context, text, _ string) (string, error) {
 			return manifest.Expand(text, func(string, string) (string, bool) { return "", false })
 		}
+	}
+	if cfg.Redact == nil {
+		cfg.Redact = func(text string) string { return text }
 	}
 	if cfg.NewID == nil {
 		cfg.NewID = func(prefix string) string { return prefix }

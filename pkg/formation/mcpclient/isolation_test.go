@@ -50,6 +50,17 @@ func TestUsers_NobodyIsToldWhatTheProcessOfAnotherSaid(t *testing.T) {
 	}
 }
 
+func TestDiscover_LastWordsHoldNoSecret(t *testing.T) {
+	t.Parallel()
+	c := open(t, func(cfg *mcpclient.Config) {
+		cfg.Redact = func(text string) string { return strings.ReplaceAll(text, "configuration", "[gone]") }
+	}, self(t, "bad", "dies"))
+	warnings := c.Discover(t.Context())
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "no [gone] found") || strings.Contains(c.Servers()[0].LastError, "configuration") {
+		t.Errorf("%q, %q", warnings, c.Servers()[0].LastError)
+	}
+}
+
 // refusing is a server that refuses calls of the tool "no" by a status alone, or
 // with an error of the protocol as well, while calls of "wait" are under way.
 type refusing struct {

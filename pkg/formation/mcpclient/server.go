@@ -132,7 +132,7 @@ func (l *link) connected(err error) {
 func (l *link) because(err error) string {
 	text := err.Error()
 	if said := l.lastWords.String(); said != "" && l.s.file.Type == manifest.MCPCommand {
-		text += "; its last words: " + said
+		text += "; its last words: " + l.s.c.cfg.Redact(said)
 	}
 	return text
 }

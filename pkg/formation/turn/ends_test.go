@@ -91,6 +91,18 @@ func TestTurn_WhatIsLoggedOfItsEndNamesItsUserAndSession(t *testing.T) {
 	}
 }
 
+func TestTurn_NoSecretIsInWhatItsUserIsToldOfAFailure(t *testing.T) {
+	t.Parallel()
+	p := start(t, filepath.Join(t.TempDir(), "s.db"), "a", handler(func(context.Context, overlord.Input, chat.Sink) (chat.Answer, error) {
+		return chat.Answer{}, fault.New(fault.Failed, "", "the provider knows no key hush-4711")
+	}), options{redact: func(text string) string { return strings.ReplaceAll(text, "hush-4711", "[gone]") }})
+	h := begin(t, p, turn.Request{Stream: true})
+	told := strings.Join(frames(t, h, 0), "\n") + record(t, p, h.ID).Error
+	if strings.Contains(told, "hush") || strings.Count(told, "knows no key [gone]") != 2 {
+		t.Error(told)
+	}
+}
+
 func TestCancel_ThatComesBeforeTheEndIsStoredShowsNoAnswer(t *testing.T) {
 	t.Parallel()
 	g, path := newGated(), filepath.Join(t.TempDir(), "s.db")

@@ -139,16 +139,16 @@ func (s *Service) settleWaiting(tx *store.Tx, t *live, answer chat.Answer, now t
 // its reader; anything else stays in the log.
 func (s *Service) endFailed(t *live, err error) (lost error) {
 	f := fault.From(err)
-	code := f.Name
+	message, code := s.cfg.Redact(f.Message), f.Name
 	if code == "" {
 		code = "INTERNAL_ERROR"
 	}
 	s.log(&t.rec).Warn().Err(err).AnErr("cause", errors.Unwrap(f)).Msg("turn failed")
 	t.err = err
 	ended, err := s.commitEnd(t, request.End{
-		ID: t.rec.ID, Status: request.Failed, Error: f.Message, ErrorCode: code,
+		ID: t.rec.ID, Status: request.Failed, Error: message, ErrorCode: code,
 		At: s.cfg.DB.Now(),
-	}, t.stream.failed(f, code), nil)
+	}, t.stream.failed(message, classOf(f), code), nil)
 	if err == nil && !ended {
 		t.err, t.reply = nil, cancelledReply(t.rec, s.cfg.DB.Now())
 	}

@@ -175,11 +175,11 @@ func (st *stream) completed(r *Reply, took time.Duration) ([]Frame, error) {
 }
 
 // failed makes the closing frames of a turn without one.
-func (st *stream) failed(f *fault.Error, code string) []Frame {
+func (st *stream) failed(message, class, code string) []Frame {
 	if st == nil {
 		return nil
 	}
-	return []Frame{{Event: "error", Data: st.enc.failed(f.Message, classOf(f), code)}}
+	return []Frame{{Event: "error", Data: st.enc.failed(message, class, code)}}
 }
 
 // classOf is the class of a failed turn (reference runtime.md 1.3): that of

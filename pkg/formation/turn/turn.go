@@ -76,6 +76,9 @@ type Config struct {
 	CancelGrace time.Duration
 	// Telemetry is told what turns do; nil is told nothing.
 	Telemetry *telemetry.Hub
+	// Redact takes secret values out of the text of a failure before its user
+	// sees it; nil takes none.
+	Redact func(string) string
 	// Alert tells an operator what should not happen; nil tells nobody.
 	Alert func(context.Context, Alert)
 	Log   zerolog.Logger
@@ -109,6 +112,9 @@ type Service struct {
 func New(ctx context.Context, cfg Config) *Service {
 	if cfg.CancelGrace == 0 {
 		cfg.CancelGrace = defaultCancelGrace
+	}
+	if cfg.Redact == nil {
+		cfg.Redact = func(text string) string { return text }
 	}
 	life, stop := context.WithCancelCause(ctx)
 	return &Service{

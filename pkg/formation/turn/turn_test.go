@@ -68,6 +68,7 @@ type options struct {
 	noJobs bool // another process works the queue
 	hub    *telemetry.Hub
 	log    zerolog.Logger // its zero value writes nowhere
+	redact func(string) string
 }
 
 func start(t *testing.T, path, launch string, h turn.Handler, opt options) *process {
@@ -89,7 +90,7 @@ func start(t *testing.T, path, launch string, h turn.Handler, opt options) *proc
 		t.Fatal(err)
 	}
 	p.Service = turn.New(t.Context(), turn.Config{
-		DB: db, Overlord: h, Jobs: queue, NewID: newID, Async: opt.async, CancelGrace: opt.grace, Telemetry: opt.hub, Log: opt.log,
+		DB: db, Overlord: h, Jobs: queue, NewID: newID, Async: opt.async, CancelGrace: opt.grace, Telemetry: opt.hub, Log: opt.log, Redact: opt.redact,
 		Memory:   memory.New(memory.Config{DB: db, FormationID: "f", BufferSize: 10, NewID: newID}),
 		Response: manifest.Response{Format: "markdown", StreamTokens: true, Progress: true},
 	})
