@@ -396,6 +396,43 @@ func TestResolve_AsksWhichOfSeveralAccountsAndRemembersForTheSession(t *testing.
 	}
 }
 
+func TestChoose_IsForgottenWithItsSession(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.open(manifest.UserCredentials{}, nil)
+	const session = "sess_1" // each user has one of that name
+	write := func(query string, args ...any) {
+		t.Helper()
+		if err := h.db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Exec(query, args...)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, user := range []string{"ann", "bob"} {
+		add(t, s, user, "github", "Work", `{"token":"of work"}`)
+		chosen := add(t, s, user, "github", "Home", `{"token":"of home"}`)
+		write(`INSERT INTO sessions (user_id, session_id, created_at, last_activity) VALUES (?, ?, 1, 1)`, user, session)
+		_, err := s.Resolve(credentials.WithSession(t.Context(), session), user, "github")
+		need, ok := errors.AsType[*credentials.NeedError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		if ok, err := s.Choose(t.Context(), user, session, need.Answer().Question, chosen.ID); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	write(`DELETE FROM sessions WHERE user_id = ?`, "ann")
+	ctx := credentials.WithSession(t.Context(), session)
+	if _, err := s.Resolve(ctx, "ann", "github"); fault.NameOf(err) != "CREDENTIAL_CHOICE_REQUIRED" {
+		t.Errorf("the choice of a session that is gone: %v", err)
+	}
+	if value, err := s.Resolve(ctx, "bob", "github"); value != "of home" || err != nil {
+		t.Errorf("another user's session of that name: %q, %v", value, err)
+	}
+}
+
 func TestExpander_GivesSecretsAndCredentials(t *testing.T) {
 	t.Parallel()
 	s := newHome(t).open(manifest.UserCredentials{}, nil)
