@@ -16,10 +16,6 @@ import (
 	"github.com/agentformation/service/pkg/formation/store"
 )
 
-// recordTimeout bounds the last commit of a turn, which runs on although the
-// turn's context may have ended.
-const recordTimeout = 30 * time.Second
-
 // settleEvery is how often the end of a turn is tried to be stored once it
 // could not be.
 const settleEvery = time.Second
@@ -168,8 +164,6 @@ func (s *Service) endCancelled(t *live) (lost error) {
 // to its readers as a cancelled one. A commit that fails is tried again in the
 // background.
 func (s *Service) commitEnd(t *live, e request.End, closing []Frame, more func(*store.Tx) error) (ended bool, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), recordTimeout)
-	defer cancel()
 	b, trace := t.stream.last(), t.close(e.Status, e.AgentID, t.err)
 	commit := func(tx *store.Tx) (err error) {
 		if ended, err = request.Finish(tx, e); err != nil {
@@ -200,7 +194,8 @@ func (s *Service) commitEnd(t *live, e request.End, closing []Frame, more func(*
 		}
 		return b.append(tx)
 	}
-	if err = s.cfg.DB.Write(ctx, commit); err == nil {
+	// The turn's context may have ended: how it ended is stored all the same.
+	if err = s.cfg.DB.Write(context.WithoutCancel(t.ctx), commit); err == nil {
 		b.show()
 		return ended, nil
 	}
