@@ -151,9 +151,55 @@ func TestTripBody_EndsAtItsBounds(t *testing.T) {
 			pieces[i] = strings.NewReader(c.piece)
 		}
 		on := &trip{}
-		b := &tripBody{on: on, body: io.NopCloser(io.MultiReader(pieces...)), left: maxReply, events: c.events}
+		body := io.NopCloser(io.MultiReader(pieces...))
+		var b io.Reader = &tripBody{on: on, body: body, left: maxReply}
+		if c.events {
+			b = newEventBody(on, body)
+		}
 		if _, err := io.Copy(io.Discard, b); err != nil || !errors.Is(on.err, c.want) {
 			t.Errorf("%s: the SDK sees %v, the trip has %v, want %v", name, err, on.err, c.want)
+		}
+	}
+}
+
+// TestGoogle_ReadsWhatProxiesAddToAStream: what the SDK would take for a fault.
+func TestGoogle_ReadsWhatProxiesAddToAStream(t *testing.T) {
+	t.Parallel()
+	one := `{"candidates":[{"content":{"parts":[{"text":"Gr\u00fc"}]}}]}`
+	two := `{"candidates":[{"content":{"parts":[{"text":"ße 你好"}]},"finishReason":"STOP"}]}`
+	for name, body := range map[string]string{
+		"as documented":          "data: " + one + "\r\n\r\ndata: " + two + "\r\n\r\n",
+		"comments":               ": hello\n\ndata: " + one + "\n\n: still here\n\n: and here\n\ndata: " + two + "\n\n",
+		"a comment in an event":  ": x\ndata: " + one + "\n: y\n\ndata: " + two + "\n\n",
+		"names, ids and retries": "event: message\nid: 1\ndata: " + one + "\n\nretry: 10\n\nevent: message\ndata: " + two + "\n\n",
+		"a mark of the end":      "data: " + one + "\n\ndata: " + two + "\n\ndata: [DONE]\n\n",
+		"lines of one event":     "data: " + strings.Replace(one, ",", ",\ndata: ", 1) + "\n\ndata:" + two + "\n\n",
+		"no last line end":       "data: " + one + "\n\ndata: " + two,
+		"more empty lines":       "\n\n\ndata: " + one + "\n\n\n\n\ndata: " + two + "\n\n\n",
+	} {
+		h := func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, b := range []byte(body) { // every border of a chunk
+				_, _ = w.Write([]byte{b})
+				_ = http.NewResponseController(w).Flush()
+			}
+		}
+		reply, err := collect(t, adapter(t, NewGoogle, "sk-test-1", h), hello(true))
+		if err != nil || reply.Text != "Grüße 你好" || reply.Last.Finish != "stop" {
+			t.Errorf("%s: %q, %+v, error %v", name, reply.Text, reply.Last, err)
+		}
+	}
+	for name, body := range map[string]string{
+		"an error that is no event": "data: " + one + "\n\n{\n \"error\": {\"code\": 503, \"message\": \"busy\", \"status\": \"UNAVAILABLE\"}\n}\n",
+		"an error as an event":      "data: " + one + "\n\ndata: {\"error\": {\"code\": 503, \"message\": \"busy\", \"status\": \"UNAVAILABLE\"}}\n\n",
+	} {
+		_, err := collect(t, adapter(t, NewGoogle, "sk-test-1", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, body)
+		}), hello(true))
+		var failed *llm.CallError
+		if !errors.As(err, &failed) || failed.Reason != llm.Overloaded || failed.Detail != "busy" {
+			t.Errorf("%s: error %v", name, err)
 		}
 	}
 }

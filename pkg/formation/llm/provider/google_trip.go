@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -50,45 +51,99 @@ func (t tripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Body = io.NopCloser(bytes.NewReader(on.body))
 		return res, nil
 	}
-	res.Body = &tripBody{
-		on: on, body: res.Body, left: maxReply,
-		events: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"),
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		res.Body = newEventBody(on, res.Body)
+	} else {
+		res.Body = &tripBody{on: on, body: res.Body, left: maxReply}
 	}
 	return res, nil
 }
 
-// tripBody is a reply within bounds. Those of one event matter most: the SDK
-// searches all that it holds of it again with every read.
+// tripBody is a plain reply within bounds.
 type tripBody struct {
-	on     *trip
-	body   io.ReadCloser
-	left   int
-	events bool
-	line   int // bytes of the line that is being read
+	on   *trip
+	body io.ReadCloser
+	left int
 }
 
 func (b *tripBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	b.left -= n
-	if at := bytes.LastIndexByte(p[:n], '\n'); at >= 0 {
-		b.line = n - at - 1
-	} else {
-		b.line += n
-	}
-	switch {
-	case b.left < 0:
+	if b.left -= n; b.left < 0 {
 		n, err = 0, errReplyTooLong
-	case b.events && b.line > maxEvent:
-		n, err = 0, errEventTooLong
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		b.on.err = err
-		err = io.EOF
-	}
-	return n, err
+	return n, b.on.ends(err)
 }
 
+// Close closes the reply.
 func (b *tripBody) Close() error {
 	_ = b.body.Close() // nothing depends on it, and the SDK would print it
 	return nil
+}
+
+// ends keeps the error that ends a body: to the SDK it just ends.
+func (t *trip) ends(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	t.err = err
+	return io.EOF
+}
+
+// eventBody is a stream within bounds of which the SDK sees the data of events
+// alone, one line each. What proxies add, such as comments that keep a connection
+// open, the names of events and a last [DONE], it takes for faults, and it
+// searches all that it holds of an event again with every read.
+type eventBody struct {
+	tripBody
+	events eventReader
+	event  []byte // made ready for the SDK
+	rest   []byte // of it, not yet read
+}
+
+func newEventBody(on *trip, body io.ReadCloser) *eventBody {
+	return &eventBody{tripBody: tripBody{on: on, body: body}, events: eventReader{in: bufio.NewReaderSize(body, readSize)}}
+}
+
+func (b *eventBody) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 {
+		if err := b.next(); err != nil {
+			return 0, b.on.ends(err)
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// next makes an event ready. An error of the server may stand in the stream as
+// lines of JSON that are no event.
+func (b *eventBody) next() error {
+	const begin = "data: "
+	b.event = append(b.event[:0], begin...)
+	for bare := false; ; {
+		line, err := b.events.line()
+		data, ok := bytes.CutPrefix(line, []byte("data:"))
+		switch bare = bare || len(b.event) == len(begin) && bytes.HasPrefix(line, []byte("{")); {
+		case bare:
+			b.event = append(append(b.event, line...), ' ')
+		case ok:
+			b.event = append(append(b.event, bytes.TrimSpace(data)...), ' ')
+		}
+		switch {
+		case len(b.event) > maxEvent:
+			return errEventTooLong
+		case err != nil && (!errors.Is(err, io.EOF) || len(b.event) == len(begin)):
+			return err
+		case err != nil, len(line) == 0 && len(b.event) > len(begin):
+			if said := bytes.TrimSpace(b.event[len(begin):]); len(said) > 0 && string(said) != "[DONE]" {
+				b.event = append(b.event, "\n\n"...)
+				b.rest = b.event
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			b.event = b.event[:len(begin)]
+		}
+	}
 }
