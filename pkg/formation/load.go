@@ -220,7 +220,7 @@ func (f *Formation) models(p *parts) (*llm.Router, error) {
 	router, err := llm.NewRouter(llm.Config{
 		Providers: provider.All(), Compatible: provider.NewOpenAI, Endpoints: endpoints, Aliases: m.LLM.Aliases, Log: f.cfg.Log, Meter: meter{p},
 		Price: budget.Prices{Currency: m.LLM.Currency, Models: m.LLM.Prices}.Cost,
-		Local: localModels(f.cfg.Embedder), Caching: caching(m),
+		Local: localModels(f.cfg.Embedder), Caching: caching(m), Redact: p.redact.Values,
 		Key: func(name string) (llm.Secret, error) {
 			key, err := manifest.Expand(keys[name], p.secrets.Resolve)
 			p.redact.Add(key) // it may be written out, or from the environment

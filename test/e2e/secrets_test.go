@@ -3,6 +3,7 @@ package e2e
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -72,6 +73,11 @@ func TestSecrets_NeverShow(t *testing.T) {
 		// Some servers quote the key that they refuse.
 		Status: http.StatusUnauthorized, Message: "Incorrect API key provided: " + canaries["MODEL_KEY"],
 	}})
+	model.Add(fakellm.Rule{User: "confused", Reply: fakellm.Reply{
+		// Others quote what they were sent, or what stands beside it in their settings.
+		Status: http.StatusBadRequest, Message: "no route for " + url.QueryEscape(canaries["MCP_TOKEN"]) + " with " + canaries["UNUSED"] +
+			" and Authorization " + base64.StdEncoding.EncodeToString([]byte("me:"+canaries["UNUSED"])),
+	}})
 	files := guarded(t, model.URL())
 	f := s.Deploy("guarded", files)
 	shown := s.CLI("keys", "show", "guarded")
@@ -112,7 +118,8 @@ func TestSecrets_NeverShow(t *testing.T) {
 	all.WriteString(s.Out.String())
 	everywhere := slices.Collect(maps.Values(canaries))
 	everywhere = append(append(everywhere, overTheAPI...), s.Secret)
-	everywhere = append(everywhere, `canary-\"tool`, "canary-set-again") // as JSON has them
+	everywhere = append(everywhere, `canary-\"tool`, "canary-set-again", url.QueryEscape(canaries["MCP_TOKEN"])) // as JSON and addresses have them
+	everywhere = append(everywhere, base64.StdEncoding.EncodeToString([]byte("me:" + canaries["UNUSED"]))[6:30])
 	for _, secret := range everywhere {
 		if i := bytes.Index(all.Bytes(), []byte(secret)); i >= 0 {
 			t.Errorf("%s shows: %s", secret, all.Bytes()[max(0, i-200):min(all.Len(), i+100)])
@@ -127,9 +134,13 @@ func visit(t *testing.T, s *harness.Supervisor, f *harness.Formation, files harn
 	f.Say(harness.Chat{"message": "hello", "agent_id": "poet"})
 	s.HTTP.Must(f.Request(harness.Chat{"message": "upset", "agent_id": "poet"})).Want(t, http.StatusInternalServerError)
 	s.HTTP.MustStream(f.Streamed(harness.Chat{"message": "hello again"})).MustRest(t)
+	s.HTTP.Must(f.Request(harness.Chat{"message": "confused", "agent_id": "poet", "request_id": "confused"})).Want(t, http.StatusInternalServerError)
+	s.HTTP.MustStream(f.Streamed(harness.Chat{"message": "confused", "agent_id": "poet", "session_id": "sess_confused", "request_id": "confused-stream"})).MustRest(t)
 	for _, path := range []string{
 		"/v1/config", "/v1/formation", "/v1/overlord", "/v1/overlord/soul", "/v1/llm/settings", "/v1/async",
 		"/v1/mcp", "/v1/mcp/servers", "/v1/mcp/servers/tools", "/v1/mcp/tools", "/v1/status", "/v1/agents", "/v1/agents/poet", "/v1/sessions", "/v1/requests", "/v1/health", "/v1/nowhere",
+		"/v1/requests/confused", "/v1/requests/confused/trace", "/v1/requests/confused-stream", "/v1/requests/confused-stream/trace",
+		"/v1/sessions/sess_confused/messages",
 	} {
 		r := f.Read(path)
 		r.Header["X-SVC-Admin-Key"] = f.AdminKey

@@ -17,6 +17,8 @@ type Endpoint struct {
 	Key Secret
 	// Transport is shared by all providers of a Router; never nil.
 	Transport http.RoundTripper
+	// Hide takes secrets out of what the provider says; nil takes none but Key.
+	Hide func(text string) string
 }
 
 // Secret is an API key. It prints and marshals as "***"; convert it to string

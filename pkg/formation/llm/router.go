@@ -41,7 +41,10 @@ type Config struct {
 	Caching Caching
 	// Transport carries all calls; nil makes one tuned for many calls to few hosts.
 	Transport http.RoundTripper
-	Log       zerolog.Logger
+	// Redact takes secrets out of the words of providers, which are served and
+	// stored; nil takes none but the provider's key.
+	Redact func(text string) string
+	Log    zerolog.Logger
 }
 
 // Router finds the model behind an id and makes calls that survive what can be
@@ -177,7 +180,7 @@ func (r *Router) model(t target) (Model, error) {
 		return have.model, nil
 	}
 	m, err := t.open(Endpoint{
-		Name: t.provider, BaseURL: r.cfg.Endpoints[t.provider], Key: key, Transport: r.transport(),
+		Name: t.provider, BaseURL: r.cfg.Endpoints[t.provider], Key: key, Transport: r.transport(), Hide: r.cfg.Redact,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open provider %s: %w", t.provider, err)

@@ -55,7 +55,7 @@ func NewAnthropic(ep llm.Endpoint) (llm.Model, error) {
 	return &anthropic{
 		// Not NewClient: it reads the environment and the files of a user.
 		client: sdk.Client{Options: options},
-		wire:   wire{peer: peer{ep.Name, string(ep.Key)}},
+		wire:   wire{peer: newPeer(ep)},
 	}, nil
 }
 

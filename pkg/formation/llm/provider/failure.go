@@ -27,7 +27,10 @@ const (
 type peer struct {
 	name string // in llm.endpoints and llm.api_keys
 	key  string
+	hide func(string) string // nil: nothing but the key
 }
+
+func newPeer(ep llm.Endpoint) peer { return peer{name: ep.Name, key: string(ep.Key), hide: ep.Hide} }
 
 // failure classifies a call that did not begin to answer; a nil res is one that
 // got no reply. The SDKs' own errors are not used beyond their cause: they lose
@@ -73,10 +76,14 @@ func (p *peer) refusal(r refusal) *llm.CallError {
 	return failed
 }
 
-// scrub shortens the provider's words to one line without the key.
+// scrub shortens the provider's words to one line without the key and other
+// secrets, which it looks for first: one that is cut is not known any more.
 func (p *peer) scrub(failed *llm.CallError) {
 	if p.key != "" {
 		failed.Detail = strings.ReplaceAll(failed.Detail, p.key, "***")
+	}
+	if p.hide != nil {
+		failed.Detail = p.hide(failed.Detail)
 	}
 	failed.Detail = strings.Join(strings.Fields(strings.ToValidUTF8(failed.Detail, "\ufffd")), " ")
 	if len(failed.Detail) > maxDetail {

@@ -47,7 +47,7 @@ func NewGoogle(ep llm.Endpoint) (llm.Model, error) {
 	if strings.HasSuffix(u.Host, ".googleapis.com") && ep.Key == "" {
 		return nil, fmt.Errorf("no API key: set llm.api_keys.%s to a secret reference", ep.Name)
 	}
-	g := &google{peer: peer{ep.Name, string(ep.Key)}, base: u, version: googleVersion, transport: ep.Transport}
+	g := &google{peer: newPeer(ep), base: u, version: googleVersion, transport: ep.Transport}
 	u.Path = strings.TrimRight(u.Path, "/")
 	for _, version := range []string{"v1", "v1alpha", "v1beta"} {
 		if path, ok := strings.CutSuffix(u.Path, "/"+version); ok {

@@ -49,7 +49,7 @@ func NewOpenAI(ep llm.Endpoint) (llm.Model, error) {
 			option.WithMaxRetries(0), // the Router retries
 			option.WithHTTPClient(exchanger{ep.Transport}),
 		}},
-		wire: wire{peer: peer{ep.Name, string(ep.Key)}}, native: native,
+		wire: wire{peer: newPeer(ep)}, native: native,
 	}, nil
 }
 

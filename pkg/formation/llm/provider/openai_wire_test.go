@@ -316,6 +316,37 @@ func TestOpenAI_ShowsAShortErrorWithoutTheKey(t *testing.T) {
 	}
 }
 
+// TestVendors_HideSecretsInWhatAProviderSays: a secret that stands where the text
+// is cut is hidden, too.
+func TestVendors_HideSecretsInWhatAProviderSays(t *testing.T) {
+	t.Parallel()
+	const secret = "another-secret-of-the-formation"
+	said := strings.Repeat("x", maxDetail-10) + " " + secret
+	for name, c := range map[string]struct {
+		open llm.Provider
+		body string
+	}{
+		"openai":    {NewOpenAI, `{"error":{"message":"` + said + `"}}`},
+		"anthropic": {NewAnthropic, `{"type":"error","error":{"type":"invalid_request_error","message":"` + said + `"}}`},
+		"google":    {NewGoogle, `{"error":{"code":400,"message":"` + said + `","status":"INVALID_ARGUMENT"}}`},
+		"ollama":    {NewOllama, `{"error":"` + said + `"}`},
+	} {
+		for _, where := range []struct {
+			name    string
+			handler http.HandlerFunc
+		}{{"refused", plainly(http.StatusBadRequest, c.body)}, {"in the stream", stream(c.body)}} {
+			open := func(ep llm.Endpoint) (llm.Model, error) {
+				ep.Hide = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
+				return c.open(ep)
+			}
+			_, err := collect(t, adapter(t, open, "", where.handler), hello(true))
+			if err == nil || strings.Contains(err.Error(), secret[:4]) || !strings.Contains(err.Error(), "xxx [red") {
+				t.Errorf("%s, %s: %v", name, where.name, err)
+			}
+		}
+	}
+}
+
 func TestOpenAI_BoundsToolCalls(t *testing.T) {
 	t.Parallel()
 	many := `{"choices":[{"delta":{"tool_calls":[` + strings.TrimSuffix(strings.Repeat(`{"function":{"name":"f"}},`, 100_000), ",") + `]}}]}`
