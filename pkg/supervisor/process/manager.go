@@ -11,11 +11,13 @@ import (
 
 	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/supervisor/ports"
 )
 
 // Manager supervises one formation's process. Its methods are safe for
 // concurrent use; Start, Stop, Restart, Update and Adopt of one Manager wait for
-// each other, but Stop and Close interrupt a Start and an Update.
+// each other, but Stop and Close interrupt a Start, a Restart and an Update, also
+// one that still waits for its turn.
 type Manager struct {
 	cfg    ManagerConfig
 	log    zerolog.Logger
@@ -33,6 +35,7 @@ type Manager struct {
 	child    *child   // that serves now; nil when none does
 	fresh    bool     // the next launch empties the logs
 	closed   bool
+	stops    int                     // how often Stop was called
 	updating context.CancelCauseFunc // ends the update in progress before its switch; nil without one
 	live     map[string]struct{}     // launches whose process is in our hands
 	asides   []*aside                // children that end beside the serving one
@@ -71,6 +74,14 @@ func (m *Manager) lock(ctx context.Context) error {
 
 func (m *Manager) unlock() { <-m.ops }
 
+// asked is what an operation remembers from before it waits for its turn: a Stop
+// that comes since then finds nothing of it to end, so it must not begin any more.
+func (m *Manager) asked() (stops int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stops
+}
+
 // Start launches the formation and returns when it serves. From then on it is
 // restarted by the policy until Stop. A start that fails leaves the status
 // crashed, with the supervisor answering on the port, and is not tried again;
@@ -83,6 +94,7 @@ func (m *Manager) Start(ctx context.Context, spec Spec, progress Progress) error
 	if err != nil {
 		return err
 	}
+	stops := m.asked()
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
@@ -90,7 +102,7 @@ func (m *Manager) Start(ctx context.Context, spec Spec, progress Progress) error
 	if m.supervising() {
 		return fault.Errorf(fault.Conflict, "AlreadyRunning", "formation %s is already running", spec.ID)
 	}
-	return m.begin(ctx, spec, progress)
+	return m.begin(ctx, newEpisode(ctx, spec, progress), stops)
 }
 
 // Restart ends the child, keeping the port open, and starts spec: clients that
@@ -100,6 +112,7 @@ func (m *Manager) Restart(ctx context.Context, spec Spec, progress Progress) err
 	if err != nil {
 		return err
 	}
+	stops := m.asked()
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
@@ -113,17 +126,21 @@ func (m *Manager) Restart(ctx context.Context, spec Spec, progress Progress) err
 		}
 	}
 	m.set(func(s *Snapshot) { s.RestartCount++ })
-	return m.begin(ctx, spec, progress)
+	return m.begin(ctx, newEpisode(ctx, spec, progress), stops)
 }
 
 // begin starts an episode and waits for its first launch.
-func (m *Manager) begin(ctx context.Context, spec Spec, progress Progress) error {
-	ep := newEpisode(ctx, spec, progress)
-	if err := m.enter(ep); err != nil {
-		return err
+func (m *Manager) begin(ctx context.Context, ep *episode, stops int) error {
+	if err := m.enter(ep, stops); err != nil {
+		if errors.Is(err, errStop) { // whoever stopped may not have waited for us
+			if err := m.shut(ep.socket); err != nil {
+				m.log.Warn().Err(err).Msg("cannot close the formation's port")
+			}
+		}
+		return interrupted("start", err)
 	}
 	m.mu.Lock()
-	m.fresh = spec.FreshLogs
+	m.fresh = ep.spec.FreshLogs
 	m.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { ep.cancel(abandoned(ctx)) })
 	go m.own(ep)
@@ -138,12 +155,19 @@ func (m *Manager) begin(ctx context.Context, spec Spec, progress Progress) error
 	return err
 }
 
-// enter makes ep the present episode.
-func (m *Manager) enter(ep *episode) error {
+// evenStopped lets an episode begin whatever came between: it has its child.
+const evenStopped = -1
+
+// enter makes ep the present episode, unless Stop was called since asked returned
+// stops.
+func (m *Manager) enter(ep *episode, stops int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	switch {
+	case m.closed:
 		return fault.Wrap(fault.Canceled, "", errDetach.Error(), errDetach)
+	case stops != evenStopped && m.stops != stops:
+		return errStop
 	}
 	m.ep = ep
 	m.outage.use(ep.socket)
@@ -155,6 +179,9 @@ func (m *Manager) enter(ep *episode) error {
 // in progress and ends the answering of a crashed formation. It returns when the
 // child is gone; when ctx ends before, the stopping goes on without it.
 func (m *Manager) Stop(ctx context.Context) error {
+	m.mu.Lock()
+	m.stops++ // before it looks for what is in progress
+	m.mu.Unlock()
 	m.interrupt(errStop)
 	if err := m.lock(ctx); err != nil {
 		return err
@@ -181,12 +208,21 @@ func (m *Manager) end(ctx context.Context, why error) error {
 	if err := m.awaitAsides(ctx); err != nil {
 		return err
 	}
+	if ep == nil {
+		return m.shut(nil)
+	}
+	return m.shut(ep.socket)
+}
+
+// shut leaves a formation that nobody serves or answers for; it may have had no
+// socket yet.
+func (m *Manager) shut(socket *ports.Socket) error {
 	m.outage.end()
 	m.settle(StatusStopped)
-	if ep == nil {
+	if socket == nil {
 		return nil
 	}
-	return ep.socket.Shutdown()
+	return socket.Shutdown()
 }
 
 // interrupt tells the owner goroutine to end, and a stop or the supervisor's end
@@ -236,7 +272,7 @@ func (m *Manager) Adopt(ctx context.Context, spec Spec) (bool, error) {
 		return false, err
 	}
 	ep := newEpisode(ctx, spec, nil)
-	if err := m.enter(ep); err != nil {
+	if err := m.enter(ep, evenStopped); err != nil {
 		m.leave(c)
 		return false, err
 	}

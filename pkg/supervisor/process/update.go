@@ -26,6 +26,7 @@ type update struct {
 	ctx    context.Context //nolint:containedctx // its end gives the update up, with the cause
 	c      *child
 	o      UpdateOptions
+	stops  int           // of the Manager, when it was asked for
 	answer chan switched // capacity 1
 }
 
@@ -59,13 +60,14 @@ func (m *Manager) Update(ctx context.Context, spec Spec, o UpdateOptions) error 
 	if o.Progress == nil {
 		o.Progress = noProgress
 	}
+	stops := m.asked()
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
 	defer m.unlock()
-	ctx, end := m.updateContext(ctx)
+	ctx, end := m.updateContext(ctx, stops)
 	defer end()
-	ep, err := m.host(ctx, spec)
+	ep, err := m.host(ctx, spec, stops)
 	if err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func (m *Manager) Update(ctx context.Context, spec Spec, o UpdateOptions) error 
 		giveUp(ep)
 		return interrupted("update", err)
 	}
-	s := m.offer(ctx, ep, &update{ctx: ctx, c: c, o: o, answer: make(chan switched, 1)})
+	s := m.offer(ctx, ep, &update{ctx: ctx, c: c, o: o, stops: stops, answer: make(chan switched, 1)})
 	if s.rest != nil {
 		if s.err == nil {
 			o.Progress(orName(o.Stopping, "stopping"), "the old process finishes open work", 0, 0)
@@ -91,12 +93,19 @@ func orName(name, otherwise string) string {
 	return name
 }
 
-// updateContext returns the update's own context, which Stop and Close end too.
-func (m *Manager) updateContext(ctx context.Context) (context.Context, func()) {
+// updateContext returns the update's own context, which Stop and Close end too:
+// at once when they came since asked returned stops.
+func (m *Manager) updateContext(ctx context.Context, stops int) (context.Context, func()) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(abandoned(ctx)) })
 	m.mu.Lock()
 	m.updating = cancel
+	switch {
+	case m.closed:
+		cancel(errDetach)
+	case m.stops != stops:
+		cancel(errStop)
+	}
 	m.mu.Unlock()
 	return own, func() {
 		stop()
@@ -109,7 +118,10 @@ func (m *Manager) updateContext(ctx context.Context) (context.Context, func()) {
 
 // host returns the episode that is to take the new child: the present one or,
 // when nothing runs, one that waits for it.
-func (m *Manager) host(ctx context.Context, spec Spec) (*episode, error) {
+func (m *Manager) host(ctx context.Context, spec Spec, stops int) (*episode, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, interrupted("update", cause)
+	}
 	m.mu.Lock()
 	ep, before := m.ep, m.snap.Status
 	m.mu.Unlock()
@@ -121,17 +133,17 @@ func (m *Manager) host(ctx context.Context, spec Spec) (*episode, error) {
 	}
 	ep = newEpisode(ctx, spec, nil)
 	ep.waiting = true
-	if err := m.enter(ep); err != nil {
-		return nil, err
+	if err := m.enter(ep, stops); err != nil {
+		return nil, interrupted("update", err)
 	}
 	m.set(func(s *Snapshot) { s.Status = StatusStarting })
 	go m.waitForUpdate(ep, before)
 	return ep, nil
 }
 
-// giveUp ends an episode that waits for an update.
+// giveUp ends an episode that waits for an update; nil is none.
 func giveUp(ep *episode) {
-	if ep.waiting {
+	if ep != nil && ep.waiting {
 		ep.cancel(errAbandon)
 		<-ep.done
 	}
@@ -186,7 +198,7 @@ func (m *Manager) offer(ctx context.Context, ep *episode, u *update) switched {
 			err = context.Cause(ctx)
 		case <-ep.done:
 			if err = context.Cause(ctx); err == nil {
-				ep, err = m.host(ctx, u.c.spec)
+				ep, err = m.host(ctx, u.c.spec, u.stops)
 			}
 		}
 		if err != nil {

@@ -359,6 +359,61 @@ func TestStop_InterruptsAStart(t *testing.T) {
 	}
 }
 
+// A stop that comes while a restart still ends the old child finds no start that
+// it could interrupt: the start must not come afterwards.
+func TestStop_InterruptsARestartThatHasNotStartedYet(t *testing.T) {
+	t.Parallel()
+	for name, patient := range map[string]bool{"and waits": true, "and leaves": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, "ok")
+			f.spec.DrainTimeout = patience
+			m := f.start()
+			work := f.open() // which the old child finishes first
+			next := f.spec
+			next.Env = specIn(f.home, "stuck").Env
+			next.ReadyTimeout = 10 * patience
+			restarted, stopped := make(chan error, 1), make(chan error, 1)
+			go func() { restarted <- m.Restart(t.Context(), next, nil) }()
+			eventually(t, "the old child ends", func() bool { return m.Snapshot().Status == process.StatusStopping })
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			go func() { stopped <- m.Stop(ctx) }()
+			eventually(t, "the port is closed", f.refused)
+			if !patient {
+				leave()
+				if err := <-stopped; !errors.Is(err, context.Canceled) {
+					t.Errorf("stop: %v", err)
+				}
+			}
+			work.finish()
+			select {
+			case err := <-restarted:
+				if fault.KindOf(err) != fault.Canceled {
+					t.Errorf("restart: %v, want canceled", err)
+				}
+			case <-time.After(patience):
+				t.Fatal("the restart goes on")
+			}
+			if patient {
+				if err := <-stopped; err != nil {
+					t.Errorf("stop: %v", err)
+				}
+			}
+			if s := m.Snapshot(); s.Status != process.StatusStopped || s.PID != 0 {
+				t.Errorf("status %s, process %d, want stopped", s.Status, s.PID)
+			}
+			if !f.refused() {
+				t.Error("the port accepts again")
+			}
+			// What is asked for afterwards is another matter.
+			if err := m.Start(t.Context(), f.spec, nil); err != nil {
+				t.Errorf("start afterwards: %v", err)
+			}
+		})
+	}
+}
+
 func TestStop_DuringBackOffEndsTheTrying(t *testing.T) {
 	t.Parallel()
 	f := setup(t, "ok")
