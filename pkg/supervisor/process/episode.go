@@ -43,7 +43,7 @@ type episode struct {
 	updates  chan *update // an offered update; taken while the owner has nothing else to do
 	began    chan error   // capacity 1: how the first launch ended
 	done     chan struct{}
-	waiting  bool // for the child of an update: there is nothing to launch before
+	waiting  bool // for the child of an update, which owns this: there is nothing to launch before
 }
 
 func newEpisode(ctx context.Context, spec Spec, progress Progress) *episode {

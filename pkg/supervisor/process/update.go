@@ -193,7 +193,12 @@ func (m *Manager) offer(ctx context.Context, ep *episode, u *update) switched {
 		var err error
 		select {
 		case ep.updates <- u:
-			return <-u.answer
+			s := <-u.answer
+			if ep.waiting && s.err != nil {
+				<-ep.done // until then it is not as before
+			}
+			ep.waiting = false // what has begun to serve is no longer ours to give up
+			return s
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		case <-ep.done:

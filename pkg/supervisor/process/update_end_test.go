@@ -203,6 +203,28 @@ func TestUpdate_OfWhatDoesNotRun(t *testing.T) {
 	}
 }
 
+// The supervision of what an update has started is like any other: a later update
+// that fails changes nothing.
+func TestUpdate_ThatFailsLeavesWhatAnUpdateHasStarted(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]string{"while loading": "exit-in-load", "on probation": "dies-soon"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, "ok")
+			m := f.manager()
+			if err := m.Update(t.Context(), f.version("v1", "ok"), process.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			was := m.Snapshot()
+			err := m.Update(t.Context(), f.version("v2", mode), process.UpdateOptions{Probation: time.Hour})
+			if fault.NameOf(err) != "HealthCheckFailed" {
+				t.Errorf("update: %v, want HealthCheckFailed", err)
+			}
+			f.assertServes(was)
+		})
+	}
+}
+
 func TestUpdate_WithAnotherSocketIsRefused(t *testing.T) {
 	t.Parallel()
 	f := updatable(t)
