@@ -36,7 +36,7 @@ func (s *Service) Start(ctx context.Context, id string, sink Sink) (View, error)
 	if err := f.mayStart(); err != nil {
 		return View{}, t.failure(err, RollbackNotNeeded)
 	}
-	if err := s.launch(ctx, f, t, f.mgr.Start); err != nil {
+	if err := s.launchNow(ctx, f, t, f.mgr.Start); err != nil {
 		return View{}, t.failure(err, RollbackNotNeeded)
 	}
 	return s.Get(ctx, id)
@@ -59,7 +59,7 @@ func (s *Service) Restart(ctx context.Context, id string, sink Sink) (View, erro
 	}
 	defer done()
 	ctx = context.WithoutCancel(ctx)
-	if err := s.launch(ctx, f, t, f.mgr.Restart); err != nil {
+	if err := s.launchNow(ctx, f, t, f.mgr.Restart); err != nil {
 		return View{}, t.failure(err, RollbackNotNeeded)
 	}
 	return s.Get(ctx, id)
@@ -74,6 +74,31 @@ func (f *formation) mayStart() error {
 	case process.StatusStarting, process.StatusRunning, process.StatusRestarting:
 	}
 	return fault.Errorf(fault.Conflict, "AlreadyRunning", "Formation '%s' is already running", f.id)
+}
+
+// launchNow is launch for an operator, until the supervisor stops: what the
+// manager is told to stop before it is told to start would live on.
+func (s *Service) launchNow(ctx context.Context, f *formation, t *track,
+	run func(context.Context, process.Spec, process.Progress) error,
+) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f.setLaunch(cancel)
+	defer f.setLaunch(nil)
+	if s.goingDown() { // before there was anything to cancel
+		return errShuttingDown()
+	}
+	err := s.launch(ctx, f, t, run)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (f *formation) setLaunch(cancel context.CancelCauseFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.launch = cancel
 }
 
 // launch checks the current version and lets run (Start or Restart of the
@@ -107,7 +132,7 @@ func (s *Service) launch(ctx context.Context, f *formation, t *track,
 	if err := run(ctx, spec, t.launch); err != nil {
 		return ours(err)
 	}
-	return registryError(f.id, s.cfg.Registry.SetStarted(ctx, f.id))
+	return registryError(f.id, s.cfg.Registry.SetStarted(context.WithoutCancel(ctx), f.id))
 }
 
 // bind opens the formation's port: never another one.

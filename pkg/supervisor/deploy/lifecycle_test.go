@@ -1,13 +1,16 @@
 package deploy_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/deploy"
@@ -170,6 +173,58 @@ func TestStop_GivesUpAStartInProgress(t *testing.T) {
 	}
 	if v, err := r.Service.Get(t.Context(), "hello"); err != nil || v.Process.Status != process.StatusStopped || v.Desired != registry.Stopped {
 		t.Errorf("afterwards: %+v, %v", v, err)
+	}
+}
+
+// waits is a context that tells when somebody waits for its end.
+type waits struct {
+	context.Context //nolint:containedctx // it is one
+	told            func()
+}
+
+// Done implements context.Context.
+func (w waits) Done() <-chan struct{} {
+	w.told()
+	return w.Context.Done()
+}
+
+// A start that is given up ends without an event of the process.
+func TestTarget_IsToldWhenTheStartIsGivenUp(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	r.MustDeploy(t, "hello", nil)
+	behave(t, r, "hello", "wait")
+	if _, err := r.Service.Stop(t.Context(), "hello"); err != nil {
+		t.Fatal(err)
+	}
+	waiting, result := make(chan struct{}), make(chan error, 1)
+	loads := sync.OnceFunc(func() { close(waiting) })
+	go func() {
+		_, err := r.Service.Start(t.Context(), "hello", func(p deploy.Progress) {
+			if p.Message == "waiting" {
+				loads()
+			}
+		})
+		result <- err
+	}()
+	<-waiting
+	asked, answered := make(chan struct{}), make(chan error, 1)
+	ctx := waits{t.Context(), sync.OnceFunc(func() { close(asked) })}
+	go func() {
+		_, err := r.Service.Target(ctx, "hello")
+		answered <- err
+	}()
+	<-asked
+	began := time.Now()
+	if _, err := r.Service.Stop(t.Context(), "hello"); err != nil && fault.NameOf(err) != "AlreadyStopped" {
+		t.Errorf("stop: %v", err)
+	}
+	if err := <-result; err == nil {
+		t.Error("the start succeeded although it was stopped")
+	}
+	assertFault(t, <-answered, fault.Unavailable, "FormationUnavailable", "is stop")
+	if took := time.Since(began); took > 20*time.Second { // it waits for half a minute
+		t.Errorf("the request was told after %s", took)
 	}
 }
 

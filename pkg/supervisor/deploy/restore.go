@@ -187,11 +187,18 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Shutdown refuses further operations, cancels deploys in progress, and drains
-// and stops every child, those of drafts too. What should run still does so at the next start. The
-// ctx given to Restore must have ended before.
+// Shutdown refuses further operations, cancels deploys, starts and restarts in
+// progress, and drains and stops every child, those of drafts too. What should run
+// still does so at the next start. The ctx given to Restore must have ended before.
 func (s *Service) Shutdown(ctx context.Context) error {
 	members := s.closeDoor()
+	for _, f := range members {
+		f.mu.Lock()
+		if f.launch != nil {
+			f.launch(errShuttingDown())
+		}
+		f.mu.Unlock()
+	}
 	s.launches.Wait()
 	var wg sync.WaitGroup
 	errs := make([]error, len(members)+1)
@@ -207,6 +214,18 @@ func (s *Service) Shutdown(ctx context.Context) error {
 	s.letGo(members)
 	s.followers.Wait() // each ends with its child's connection
 	return errors.Join(errs...)
+}
+
+// Settle refuses further operations and waits for those in progress, until ctx
+// ends. Close or Shutdown must follow: Close has little to wait for then.
+func (s *Service) Settle(ctx context.Context) error {
+	for _, f := range s.closeDoor() {
+		if err := f.lock(ctx); err != nil {
+			return err
+		}
+		<-f.ops
+	}
+	return nil
 }
 
 // Close refuses further operations and lets go of the children, which go on

@@ -1,11 +1,13 @@
 package deploy_test
 
 import (
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -259,5 +261,56 @@ func TestShutdown_EndsADeployInProgressAndRefusesOthers(t *testing.T) {
 		defer b.Discard()
 		_, err = service.Deploy(t.Context(), deploy.Request{ID: "other", Bundle: b}, nil)
 		assertFault(t, err, fault.Unavailable, "FormationUnavailable", "shutting down")
+	}
+}
+
+// A start that has its turn and has not come to the process yet: the stop finds
+// nothing to stop.
+func TestShutdown_LeavesNoProcessOfAStartThatHadJustBegun(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	r.MustDeploy(t, "hello", nil)
+	r.MustDeploy(t, "witness", nil)
+	if _, err := r.Service.Stop(t.Context(), "hello"); err != nil {
+		t.Fatal(err)
+	}
+	service := r.Service
+	began, on, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	hold := sync.OnceFunc(func() {
+		close(began)
+		<-on
+	})
+	go func() {
+		_, err := service.Start(t.Context(), "hello", func(deploy.Progress) { hold() })
+		result <- err
+	}()
+	<-began
+	down := make(chan struct{})
+	go func() {
+		defer close(down)
+		r.Shutdown(t)
+	}()
+	deploytest.Eventually(t, "the others are stopped", func() bool {
+		v, err := service.Get(t.Context(), "witness")
+		return err == nil && v.Process.Status == process.StatusStopped
+	})
+	close(on)
+	assertFault(t, <-result, fault.Unavailable, "FormationUnavailable", "shutting down")
+	<-down
+	// A launch that was given up has left a record, for the next start to fence.
+	records, err := filepath.Glob(filepath.Join(r.Home, "run/*/launch-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range records {
+		text, err := os.ReadFile(path)
+		var launch struct{ PID int }
+		if err == nil {
+			err = json.Unmarshal(text, &launch)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		assertGone(t, launch.PID)
 	}
 }

@@ -140,6 +140,7 @@ type formation struct {
 	mu      sync.Mutex // guards what follows
 	socket  *ports.Socket
 	cancel  context.CancelCauseFunc // ends a first deploy in progress; nil otherwise
+	launch  context.CancelCauseFunc // ends a start or restart in progress; nil otherwise
 	change  *change                 // an update or rollback in progress; nil otherwise
 	coming  bool                    // a first deploy or a restore will launch it
 	gone    bool                    // deleted, or its deploy failed
@@ -207,7 +208,8 @@ func (s *Service) member(id string) (*formation, error) {
 }
 
 // operate waits for its turn on the formation with that id. The caller ends
-// its operation by calling done.
+// its operation by calling done, which tells those who wait for the process: one
+// that was given up has told nothing itself.
 func (s *Service) operate(ctx context.Context, id string) (f *formation, done func(), err error) {
 	if f, err = s.member(id); err != nil {
 		return nil, nil, err
@@ -227,7 +229,10 @@ func (s *Service) operate(ctx context.Context, id string) (f *formation, done fu
 		<-f.ops
 		return nil, nil, errShuttingDown()
 	}
-	return f, func() { <-f.ops }, nil
+	return f, func() {
+		f.wake()
+		<-f.ops
+	}, nil
 }
 
 // goingDown tells that no further operation begins.
