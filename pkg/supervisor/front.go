@@ -107,6 +107,7 @@ func (f *front) drain(ctx context.Context) bool {
 	}
 	f.listeners = nil
 	f.mu.Unlock()
+	f.wg.Wait() // a connection that is just being accepted is noted then
 	noticed := time.NewTimer(lameDuck)
 	defer noticed.Stop()
 	select {
