@@ -84,10 +84,16 @@ func (s *Supervisor) reload(ctx context.Context, r reloading) (bool, error) {
 		}
 		s.log.Warn().Dur("after", s.cfg.Formations.DrainTimeout).Msg("requests that were open before the reload are cut")
 	}
-	r.e.bridge = b
 	r.stopWork()
 	r.f.close(ctx)
-	r.h.deploy.Close() // waits for operations in progress
+	if r.h.deploy.Settle(ctx) != nil || ctx.Err() != nil {
+		// Stopping instead. Once the children are let go it would be too late: the
+		// new program does not know what this one was told.
+		b.kill()
+		return false, nil
+	}
+	r.e.bridge = b
+	r.h.deploy.Close()
 	if r.e.sockets, err = r.h.ports.Export(); err != nil {
 		// The children have their copies, from which they are taken back.
 		s.log.Warn().Err(err).Msg("the formations' sockets are not kept over the reload")

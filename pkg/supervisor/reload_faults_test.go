@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 )
@@ -135,5 +138,56 @@ func TestReload_ADeathMeanwhileLeavesTheFormationsAndTheAddress(t *testing.T) {
 	list, err := s.api().List(t.Context(), "")
 	if err != nil || len(list) != 1 || list[0].Status != "running" || list[0].RestartCount != 0 {
 		t.Errorf("afterwards: %+v, %v", list, err)
+	}
+}
+
+// on calls its function, once, when the log says a text.
+type on struct {
+	text string
+	call func()
+}
+
+// Write implements io.Writer.
+func (o on) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte(o.text)) {
+		o.call()
+	}
+	return len(line), nil
+}
+
+// A stop that comes when the requests are cut, before the children are let go:
+// the next program could not know of it.
+func TestReload_AStopJustBeforeTheReplacementStops(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan Ready, 2), make(chan error, 1)
+	sup := build(t, s.home, func(r Ready) { ready <- r })
+	sup.log = zerolog.New(on{"requests that were open before the reload are cut", cancel})
+	sup.cfg.Listen = strings.TrimPrefix(s.url, "http://")
+	sup.cfg.Reload = make(chan os.Signal, 1)
+	sup.cfg.Self = Self{Path: s.binary, Args: []string{s.binary}, Env: append(os.Environ(), programEnv+"="+s.home, runtimeEnv+"="+testBinary(t))}
+	sup.replace = func(string, []string, []string) error {
+		t.Error("the program was replaced")
+		return errors.New("the stop came before")
+	}
+	go func() { ended <- sup.Run(ctx) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatalf("it ended: %v", err)
+	}
+	d := s.deploy("hello")
+	stream := get(t, s.http, s.url+"/api/hello/stream")
+	t.Cleanup(func() { stream.Body.Close() })
+	if _, err := bufio.NewReader(stream.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	sup.cfg.Reload <- syscall.SIGHUP
+	if err := <-ended; err != nil {
+		t.Errorf("end: %v", err)
+	}
+	if syscall.Kill(d.PID, 0) == nil {
+		t.Error("the formation is left behind")
 	}
 }

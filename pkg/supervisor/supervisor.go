@@ -143,7 +143,10 @@ func (s *Supervisor) serve(ctx context.Context, e *estate, h *house) (again bool
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stopWork()
-	wg.Go(func() { s.pulse(work, h.alive) })
+	// Systemd's watchdog is fed on while a reload waits for operations in progress.
+	beat, stopBeat := context.WithCancel(ctx)
+	defer stopBeat()
+	wg.Go(func() { s.pulse(beat, h.alive) })
 	if err := h.deploy.Restore(work); err != nil {
 		stopWork()
 		h.deploy.Close()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 )
@@ -55,18 +56,29 @@ func (n *notices) until(text string) string {
 }
 
 // none fails when there is a notice that begins with text among those that have
-// come.
+// come. A deadline would not do: one that has passed hides what is there.
 func (n *notices) none(text string) {
 	n.t.Helper()
-	_ = n.conn.SetReadDeadline(time.Now())
+	rc, err := n.conn.SyscallConn()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	_ = n.conn.SetReadDeadline(time.Time{})
 	buf := make([]byte, 4096)
 	for {
-		size, err := n.conn.Read(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		var size int
+		var failed error
+		if err := rc.Read(func(fd uintptr) bool {
+			size, _, failed = unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+			return true
+		}); err != nil {
+			n.t.Fatal(err)
+		}
+		if errors.Is(failed, unix.EAGAIN) {
 			return
 		}
-		if err != nil {
-			n.t.Fatal(err)
+		if failed != nil {
+			n.t.Fatal(failed)
 		}
 		if got := string(buf[:size]); strings.HasPrefix(got, text) {
 			n.t.Errorf("notice %q", got)
@@ -99,6 +111,86 @@ func TestRun_TellsSystemdWhatItDoes(t *testing.T) {
 	n.until("WATCHDOG=1")
 	s.stop()
 	n.until("STOPPING=1")
+}
+
+// reloadDuringAStart returns when a reload waits for nothing but a start, which
+// goes on when the formation's state directory has a file "go".
+func (s *served) reloadDuringAStart(n *notices) (state string) {
+	s.t.Helper()
+	s.deploy("hello")
+	if err := s.api().Stop(s.t.Context(), "hello"); err != nil {
+		s.t.Fatal(err)
+	}
+	state = filepath.Join(s.home, "formations", "hello", "state")
+	writeFile(s.t, filepath.Join(state, "behave"), "wait")
+	started, api := make(chan struct{}), s.api()
+	go func() {
+		defer close(started)
+		_, _ = api.Start(s.t.Context(), "hello", nil) // the call is cut, what it began is not
+	}()
+	s.t.Cleanup(func() { <-started })
+	deploytest.Eventually(s.t, "the start is in progress", func() bool {
+		n.none("STOPPING") // reads what has come: its queue is short
+		f, err := s.api().Get(s.t.Context(), "hello")
+		return err == nil && f.Status == "starting"
+	})
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		s.t.Fatal(err)
+	}
+	deploytest.Eventually(s.t, "nothing but the operation is waited for", func() bool {
+		n.none("STOPPING")
+		return strings.Contains(s.said(), "requests that were open before the reload are cut")
+	})
+	return state
+}
+
+// A reload waits for operations in progress, which may take longer than the
+// watchdog is patient.
+func TestReload_FeedsTheWatchdogWhileItWaitsForAnOperation(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, "")
+	path := filepath.Join(s.home, "notify")
+	n := listenNotices(t, path)
+	s.env = []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=1500000"}
+	s.start()
+	state := s.reloadDuringAStart(n)
+	n.none("STOPPING")
+	for range 3 {
+		n.until("WATCHDOG=1")
+	}
+	n.none("READY")
+	writeFile(t, filepath.Join(state, "go"), "")
+	n.until("READY=1")
+	deploytest.Eventually(t, "the formation serves", func() bool {
+		n.none("STOPPING")
+		f, err := s.api().Get(t.Context(), "hello")
+		return err == nil && f.Status == "running" && f.RestartCount == 0
+	})
+	s.stop()
+}
+
+func TestReload_AStopWhileItWaitsForAnOperationStops(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, "")
+	path := filepath.Join(s.home, "notify")
+	n := listenNotices(t, path)
+	s.env = []string{"NOTIFY_SOCKET=" + path}
+	s.start()
+	s.reloadDuringAStart(n)
+	children := s.children()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	n.until("STOPPING=1")
+	deploytest.Eventually(t, "the supervisor has ended", s.ended)
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, pid := range children {
+		if syscall.Kill(pid, 0) == nil {
+			t.Errorf("process %d is left behind", pid)
+		}
+	}
 }
 
 // Systemd holds a service that has said RELOADING for busy until it says READY.
