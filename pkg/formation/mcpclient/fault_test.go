@@ -27,10 +27,9 @@ func TestDiscover_ServersThatFailAreToldAndTheOthersWork(t *testing.T) {
 	t.Parallel()
 	silent := self(t, "silent", "silent")
 	silent.Timeout = 300 * time.Millisecond
-	dies := self(t, "dies", "dies")
-	c := open(t, quick(mcpclient.Limits{Connect: 300 * time.Millisecond, Grace: 100 * time.Millisecond}),
-		dies, silent, command("missing", "no-such-program"), self(t, "babble", "babble"), self(t, "fine", "works"))
-	warnings := strings.Join(c.Discover(t.Context()), "\n")
+	late := open(t, quick(mcpclient.Limits{Connect: 300 * time.Millisecond, Grace: 100 * time.Millisecond}), silent)
+	c := open(t, nil, self(t, "dies", "dies"), command("missing", "no-such-program"), self(t, "babble", "babble"), self(t, "fine", "works"))
+	warnings := strings.Join(append(late.Discover(t.Context()), c.Discover(t.Context())...), "\n")
 	for _, want := range []string{
 		"tool server dies: its tools are not known yet: ", "no configuration found", "exit status 1",
 		"silent: its tools are not known yet: it did not answer within 300ms",
@@ -218,7 +217,7 @@ func TestCall_ServerThatDoesNotReadDoesNotHoldTheCaller(t *testing.T) {
 		_ = key
 	}
 	c := open(t, func(cfg *mcpclient.Config) {
-		cfg.Lists, cfg.Limits = lists, mcpclient.Limits{Connect: 5 * time.Second, Grace: 100 * time.Millisecond}
+		cfg.Lists, cfg.Limits = lists, mcpclient.Limits{Grace: 100 * time.Millisecond}
 	}, s)
 	discover(t, c)
 	big, err := json.Marshal(map[string]string{"x": strings.Repeat("y", 1<<20)}) // more than a pipe takes
@@ -228,7 +227,7 @@ func TestCall_ServerThatDoesNotReadDoesNotHoldTheCaller(t *testing.T) {
 	start := time.Now()
 	_, err = tool(t, c, "args").Call(t.Context(), chat.Invocation{Args: big})
 	e, ok := errors.AsType[*mcpclient.Error](err)
-	if !ok || !e.Begun() || !strings.Contains(err.Error(), "in time") || time.Since(start) > 3*time.Second {
+	if !ok || !e.Begun() || !strings.Contains(err.Error(), "in time") || time.Since(start) > 20*time.Second {
 		t.Errorf("after %s: %v", time.Since(start), err)
 	}
 }
@@ -237,17 +236,17 @@ func TestCall_TimeoutCancelsAndProgressPutsItOff(t *testing.T) {
 	t.Parallel()
 	note := filepath.Join(t.TempDir(), "note")
 	s := self(t, "tester", "works")
-	s.Timeout = 400 * time.Millisecond
-	c := open(t, quick(mcpclient.Limits{Call: 1500 * time.Millisecond}), s)
+	s.Timeout = 1500 * time.Millisecond
+	c := open(t, quick(mcpclient.Limits{Call: 8 * time.Second}), s)
 	discover(t, c)
-	if res := call(t, c, "sleep", `{"millis":800,"steps":8}`); res.Content != "slept" {
+	if res := call(t, c, "sleep", `{"millis":2500,"steps":25}`); res.Content != "slept" {
 		t.Errorf("a call that reports progress: %+v", res)
 	}
 	for _, args := range []string{`{"millis":60000,"note":"` + note + `"}`, `{"millis":60000,"steps":600}`} {
 		start := time.Now()
 		_, err := tool(t, c, "sleep").Call(t.Context(), chat.Invocation{Args: json.RawMessage(args)})
 		e, ok := errors.AsType[*mcpclient.Error](err)
-		if !ok || !e.Begun() || !strings.Contains(err.Error(), "did not answer the call of sleep in time") || time.Since(start) > 4*time.Second {
+		if !ok || !e.Begun() || !strings.Contains(err.Error(), "did not answer the call of sleep in time") || time.Since(start) > 40*time.Second {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 	}
