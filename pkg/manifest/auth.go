@@ -99,6 +99,7 @@ func (d *decoder) auth(o *object, kinds ...string) Auth {
 	a.Values = map[string]string{}
 	if slices.Contains(kinds, AuthEnv) {
 		set(&a.AcceptInline, o.boolean("accept_inline"))
+		o.inert("mcp.auth")
 	}
 	for _, kind := range kinds {
 		if kind != a.Type && o.schema == nil {

@@ -22,6 +22,7 @@ func later() map[string][]string {
 		"input_limits":      {"max_memory_entry_size"},
 		"llm.documents":     {"extraction", "cache_ttl_seconds"},
 		"mcp":               {"enhance_user_prompts", "watch"},
+		"mcp.auth":          {"accept_inline"},
 		"async":             {"webhook_url", "webhook_retries", "webhook_timeout", "webhook_secret"},
 		"overlord":          {"clarification", "workflow"},
 		"overlord.llm":      {"max_extraction_tokens"},
@@ -30,7 +31,7 @@ func later() map[string][]string {
 			"working", "persistent", "events", "decay", "projections", "graph", "captains_log", "lessons",
 			"compaction", "index", "lint", "ingestion", "distillery",
 		},
-		"memory.buffer": {"vector_search", "embedding_model"},
+		"memory.buffer": {"multiplier", "vector_search", "embedding_model"},
 		"agent": {
 			"a2a_enabled", "a2a", "knowledge", "skills",
 		},
