@@ -37,6 +37,9 @@ func (a *app) newBar(total int64, more ...progressbar.Option) *progressbar.Progr
 	return progressbar.NewOptions64(total, append([]progressbar.Option{
 		progressbar.OptionSetWriter(a.err), progressbar.OptionSetPredictTime(false),
 		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20),
+		// Otherwise a goroutine of the library turns the spinner, and reads without
+		// a lock what we write.
+		progressbar.OptionSetSpinnerChangeInterval(0),
 	}, more...)...)
 }
 
