@@ -15,7 +15,10 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete ID...",
 		Short: "Stop formations and remove them with all their data",
-		Args:  cobra.MinimumNArgs(1),
+		Long: `Stop formations and remove them with all their data: versions, memory, keys.
+
+A person at a terminal is asked before; a script is not.`,
+		Args: cobra.MinimumNArgs(1),
 
 		ValidArgsFunction: a.completeIDs,
 		RunE: does(func(cmd *cobra.Command, args []string) error {

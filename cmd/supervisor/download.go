@@ -73,6 +73,9 @@ func toFile(path string, force bool, write func(io.Writer) (int64, error)) (n in
 		return 0, fmt.Errorf("write %s: %w", path, err)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err // the name of the temporary file means nothing to a person
+	}
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", path, err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -74,7 +75,28 @@ func (a *app) rootCommand() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID("This program:")
 	root.SetCompletionCommandGroupID("This program:")
+	strictHelp(root)
 	return root
+}
+
+// strictHelp lets the commands that cobra adds fail for what they do not know,
+// like all others: alone they print help and end with 0.
+func strictHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, topic []string) error {
+				if _, rest, err := root.Find(topic); err != nil || len(rest) > 0 {
+					return usagef("there is no command %q", strings.Join(topic, " "))
+				}
+				return nil
+			}
+		case "completion":
+			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
 }
 
 // does wraps the work of a command, so that explain can tell its errors from
