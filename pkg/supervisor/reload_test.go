@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentformation/service/pkg/client"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+	"github.com/agentformation/service/test/testports"
 )
 
 func TestReload_UnderLoadFailsNothing(t *testing.T) {
@@ -113,7 +114,7 @@ func TestReload_TakesNewSettings(t *testing.T) {
 	s := newServed(t, "")
 	s.start()
 	d := s.deploy("hello")
-	port := freePort(t)
+	port := testports.Block(t)
 	text := readFile(t, s.made.ConfigPath)
 	old := s.url
 	writeFile(t, s.made.ConfigPath, strings.Replace(text, "port: "+s.url[strings.LastIndex(s.url, ":")+1:], "port: "+strconv.Itoa(port), 1)+

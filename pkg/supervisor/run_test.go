@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/agentformation/service/pkg/client"
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+	"github.com/agentformation/service/test/testports"
 )
 
 // daemon is a supervisor that runs in the test.
@@ -54,10 +54,10 @@ func initHome(t *testing.T) (string, InitResult) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := 10000 + rand.IntN(2000)*10
+	first := testports.Block(t)
 	text := readFile(t, made.ConfigPath)
 	text = strings.Replace(text, "port_range_start: 8000", fmt.Sprintf("port_range_start: %d", first), 1)
-	text = strings.Replace(text, "port_range_end: 9000", fmt.Sprintf("port_range_end: %d\n  env_allow: [DEPLOYTEST_CHILD]\n  drain_timeout: 2\n  cgroup_root: none", first+9), 1)
+	text = strings.Replace(text, "port_range_end: 9000", fmt.Sprintf("port_range_end: %d\n  env_allow: [DEPLOYTEST_CHILD]\n  drain_timeout: 2\n  cgroup_root: none", first+testports.BlockSize-1), 1)
 	writeFile(t, made.ConfigPath, text)
 	return home, made
 }

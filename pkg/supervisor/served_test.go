@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/agentformation/service/pkg/client"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+	"github.com/agentformation/service/test/testports"
 )
 
 // served is a supervisor in a process of its own.
@@ -42,7 +42,7 @@ type served struct {
 func newServed(t *testing.T, settings string) *served {
 	t.Helper()
 	home, made := initHome(t)
-	port := freePort(t)
+	port := testports.Block(t)
 	text := strings.Replace(readFile(t, made.ConfigPath), "port: 7890", fmt.Sprintf("port: %d", port), 1)
 	writeFile(t, made.ConfigPath, text+settings)
 	s := &served{t: t, home: home, made: made, url: fmt.Sprintf("http://127.0.0.1:%d", port), binary: filepath.Join(t.TempDir(), "supervisor")}
@@ -61,16 +61,6 @@ func testBinary(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // install puts another program at the supervisor's path, as an upgrade does.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+	"github.com/agentformation/service/test/testports"
 )
 
 // collector is an OTLP/HTTP receiver. It keeps the bodies as they come: the
@@ -192,7 +193,7 @@ func TestTracing_AnUnreachableCollectorDelaysNoEndBeyondItsBound(t *testing.T) {
 
 func TestTracing_ComesBackWithItsCollector(t *testing.T) {
 	t.Parallel()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	addr := "127.0.0.1:" + strconv.Itoa(testports.Block(t))
 	s := newServed(t, "")
 	s.env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_BSP_SCHEDULE_DELAY=10", "OTEL_BSP_EXPORT_TIMEOUT=200"}
 	s.start()

@@ -89,7 +89,7 @@ var floors = []floor{
 		"pkg/supervisor/deploy/deploytest",
 		[]string{
 			"pkg/archive", "pkg/confine", "pkg/control", "pkg/supervisor/ports", "pkg/supervisor/registry",
-			"pkg/supervisor/process", "pkg/supervisor/proxy", "pkg/supervisor/deploy",
+			"pkg/supervisor/process", "pkg/supervisor/proxy", "pkg/supervisor/deploy", "test/testports",
 		},
 		"a service with children of its own; no other room names it, so only tests can import it",
 	},

@@ -26,6 +26,7 @@ import (
 	"github.com/agentformation/service/pkg/supervisor/ports"
 	"github.com/agentformation/service/pkg/supervisor/process"
 	"github.com/agentformation/service/pkg/supervisor/registry"
+	"github.com/agentformation/service/test/testports"
 )
 
 // Rig is a home directory with a deploy.Service over it.
@@ -60,7 +61,7 @@ func New(t testing.TB, change func(*deploy.Config)) *Rig {
 // NewAt is New on a directory that exists, with a short path.
 func NewAt(t testing.TB, home string, change func(*deploy.Config)) *Rig {
 	t.Helper()
-	r := &Rig{Home: home, First: takeBlock(t)}
+	r := &Rig{Home: home, First: testports.Block(t)}
 	r.Start(t, change)
 	return r
 }
@@ -73,7 +74,7 @@ func (r *Rig) Start(t testing.TB, change func(*deploy.Config)) {
 	if r.Registry, err = registry.Open(t.Context(), registry.Config{Path: filepath.Join(r.Home, "registry.db")}); err != nil {
 		t.Fatal(err)
 	}
-	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + blockSize - 1}); err != nil {
+	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + testports.BlockSize - 1}); err != nil {
 		t.Fatal(err)
 	}
 	binary, err := os.Executable()

@@ -19,6 +19,7 @@ import (
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 	"github.com/agentformation/service/pkg/supervisor/ports"
 	"github.com/agentformation/service/pkg/supervisor/registry"
+	"github.com/agentformation/service/test/testports"
 )
 
 // The environment of a test binary that is a supervisor instead.
@@ -119,7 +120,7 @@ func superviseHome(ctx context.Context, home string) error {
 	if r.Registry, err = registry.Open(ctx, registry.Config{Path: filepath.Join(home, "registry.db")}); err != nil {
 		return err
 	}
-	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + blockSize - 1}); err != nil {
+	if r.Ports, err = ports.New(ports.Config{Host: "127.0.0.1", First: r.First, Last: r.First + testports.BlockSize - 1}); err != nil {
 		return err
 	}
 	binary, err := os.Executable()

@@ -1,4 +1,7 @@
-package deploytest
+// Package testports gives tests ports for what has to know its port before it
+// listens. No two tests of this machine get the same one, and no client of
+// theirs is given it by the system. What can listen on port 0 does not need it.
+package testports
 
 import (
 	"fmt"
@@ -12,18 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Blocks of ports that rigs take: below those that the system gives to clients.
+// Blocks are taken below the ports that the system gives to clients, and below
+// those of the end-to-end tests.
 const (
 	firstBlock = 10000
-	blocks     = 2000
-	blockSize  = 10
+	blocks     = 1000
 )
 
-// takeBlock returns the first port of a block that no other rig of this machine
+// BlockSize is the number of ports in a block.
+const BlockSize = 10
+
+// Block returns the first port of a block that no other test of this machine
 // has, and whose ports are free; it stays taken until the test's end.
-func takeBlock(t testing.TB) int {
+func Block(t testing.TB) int {
 	t.Helper()
-	path := filepath.Join(os.TempDir(), "deploytest-"+strconv.Itoa(os.Geteuid())+".ports")
+	path := filepath.Join(os.TempDir(), "testports-"+strconv.Itoa(os.Geteuid()))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +41,7 @@ func takeBlock(t testing.TB) int {
 		if unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock) != nil {
 			continue
 		}
-		first := firstBlock + n*blockSize
+		first := firstBlock + n*BlockSize
 		if allFree(first) {
 			return first
 		}
@@ -49,7 +55,7 @@ func takeBlock(t testing.TB) int {
 }
 
 func allFree(first int) bool {
-	for port := first; port < first+blockSize; port++ {
+	for port := first; port < first+BlockSize; port++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return false
