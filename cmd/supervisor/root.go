@@ -54,8 +54,8 @@ func (a *app) rootCommand() *cobra.Command {
 		{"Formations:", []*cobra.Command{
 			a.deployCommand(), a.updateCommand(), a.rollbackCommand(), a.cancelUpdateCommand(), a.statusCommand(),
 			a.startCommand(), a.stopCommand(), a.restartCommand(), a.deleteCommand(),
-			a.logsCommand(), a.chatCommand(), a.routeCommand(), a.toolsCommand(), a.traceCommand(), a.eventsCommand(),
-			a.downloadCommand(), a.auditCommand(),
+			a.logsCommand(), a.chatCommand(), a.routeCommand(), a.toolsCommand(), a.traceCommand(), a.cancelCommand(),
+			a.eventsCommand(), a.usageCommand(), a.downloadCommand(), a.auditCommand(),
 		}},
 		{"Writing a formation:", []*cobra.Command{
 			a.newCommand(), a.validateCommand(), a.schemaCommand(),

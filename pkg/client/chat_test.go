@@ -246,7 +246,7 @@ func TestFormation_DecodesItsLists(t *testing.T) {
 		"/v1/agents":                   `{"data":{"agents":[{"id":"math","name":"M","enabled":true,"tools":[]}],"count":1}}`,
 		"/v1/sessions":                 `{"data":{"sessions":[{"session_id":"sess_1","title":null,"last_activity":"2026-01-02T03:04:05Z","active":true}],"count":1}}`,
 		"/v1/sessions/sess_1/messages": `{"data":{"messages":[{"id":"m1","content":"hi","metadata":{"role":"user"}}]}}`,
-		"DELETE /v1/requests/req_1":    `{"data":{}}`,
+		"DELETE /v1/requests/req_1":    `{"data":{"request_id":"req_1","status":"cancelled","cancellation":"immediate"}}`,
 	}
 	var queries bytes.Buffer
 	f := newFormation(t, func(w http.ResponseWriter, r *http.Request) {
@@ -273,7 +273,7 @@ func TestFormation_DecodesItsLists(t *testing.T) {
 	if err != nil || len(messages) != 1 || messages[0].Metadata.Role != "user" {
 		t.Errorf("messages %+v, %v", messages, err)
 	}
-	if err := f.CancelRequest(t.Context(), "req_1"); err != nil {
-		t.Error(err)
+	if done, err := f.CancelRequest(t.Context(), "req_1"); err != nil || done.Cancellation != "immediate" {
+		t.Errorf("cancelled %+v, %v", done, err)
 	}
 }

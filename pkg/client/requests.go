@@ -75,9 +75,23 @@ func (f *Formation) Requests(ctx context.Context) ([]RequestSummary, error) {
 	return out.Requests, nil
 }
 
-// CancelRequest asks the formation to end a turn.
-func (f *Formation) CancelRequest(ctx context.Context, id string) error {
-	return f.caller.json(ctx, newCall(http.MethodDelete, "v1", "requests", id), nil)
+// CancelledRequest tells how a request was ended.
+type CancelledRequest struct {
+	RequestID string `json:"request_id"`
+	Status    string `json:"status"` // cancelled
+	// Cancellation is immediate, or cooperative: it ends when what it does just
+	// now has noticed, or it had been cancelled before.
+	Cancellation string `json:"cancellation"`
+	Message      string `json:"message"`
+}
+
+// CancelRequest ends a turn; one that has ended is an error.
+func (f *Formation) CancelRequest(ctx context.Context, id string) (*CancelledRequest, error) {
+	var out CancelledRequest
+	if err := f.caller.json(ctx, newCall(http.MethodDelete, "v1", "requests", id), &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
 }
 
 // WaitRequest looks at a turn until it has ended, or waits for a person
