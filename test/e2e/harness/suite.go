@@ -101,7 +101,8 @@ func repository() (string, error) {
 }
 
 // claim returns the first and last port of a block that no other test has, also
-// not one of another process: the port before the block is held as its flag.
+// not one of another process: the port before the block is held as its flag until
+// the cleanups that come to be registered later have run.
 func (s *Suite) claim(tb testing.TB) (first, last int) {
 	tb.Helper()
 	const blocks = (lastPort - firstPort + 1) / blockSize

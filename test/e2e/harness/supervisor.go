@@ -33,7 +33,6 @@ type Supervisor struct {
 	FirstPort     int    // of the formations
 	HTTP          *Client
 
-	suite  *Suite
 	bin    string
 	env    []string
 	listen string // of the management API, the same at every start
@@ -56,7 +55,7 @@ func (s *Suite) prepare(tb testing.TB, o Options) *Supervisor {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	sup := &Supervisor{TB: tb, Home: filepath.Join(dir, "home"), suite: s, bin: o.Bin, HTTP: NewClient(tb)}
+	sup := &Supervisor{TB: tb, Home: filepath.Join(dir, "home"), bin: o.Bin, HTTP: NewClient(tb)}
 	if sup.bin == "" {
 		sup.bin = s.bin
 	}
@@ -67,23 +66,23 @@ func (s *Suite) prepare(tb testing.TB, o Options) *Supervisor {
 			tb.Error(err)
 		}
 	})
+	first, last := s.claim(tb) // before what gives the ports back at the end
 	tb.Cleanup(sup.end)
 	if r := sup.Run("init", "--home", sup.Home, "--yes", "--no-models"); r.Code != 0 {
 		tb.Fatalf("init: %s", r.Stderr)
 	}
-	sup.configure(o)
+	sup.configure(o, first, last)
 	return sup
 }
 
 // configure gives the home its ports and settings, and reads its keys.
-func (s *Supervisor) configure(o Options) {
+func (s *Supervisor) configure(o Options, first, last int) {
 	s.TB.Helper()
 	path := filepath.Join(s.Home, "config.yaml")
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		s.TB.Fatal(err)
 	}
-	first, last := s.suite.claim(s.TB)
 	s.FirstPort, s.listen = first, fmt.Sprintf("127.0.0.1:%d", last)
 	last--
 	text := strings.NewReplacer(
