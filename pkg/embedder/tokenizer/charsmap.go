@@ -51,6 +51,11 @@ func newCharsMap(data []byte) (*charsMap, error) {
 		return nil, fmt.Errorf("%d bytes of prefixes in %d bytes", size, len(data))
 	}
 	m := &charsMap{units: make([]uint32, size/4), text: string(data[size:])}
+	for to := range strings.SplitSeq(m.text, "\x00") {
+		if err := checkContent(to); err != nil {
+			return nil, err
+		}
+	}
 	for i := range m.units {
 		m.units[i] = binary.LittleEndian.Uint32(data[4*i:])
 	}
@@ -81,7 +86,8 @@ func (m *charsMap) normalize(s string) string {
 			b.WriteString(part)
 		}
 	}
-	return b.String()
+	// A table may cut characters in two, and whoever comes next takes text.
+	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }
 
 // find returns the replacement of the shortest prefix of s that has one, which

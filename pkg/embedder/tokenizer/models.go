@@ -56,6 +56,9 @@ func parseWordPiece(raw json.RawMessage) (vocabulary, error) {
 		if id < 0 || id > math.MaxInt32 {
 			return nil, fmt.Errorf("token %q has the id %d", token, id)
 		}
+		if err := checkPiece(token); err != nil {
+			return nil, err
+		}
 		w.ids = max(w.ids, int(id)+1)
 		w.piece = max(w.piece, len(token))
 		if rest, ok := strings.CutPrefix(token, f.Prefix); ok {
@@ -119,6 +122,9 @@ func parseUnigram(raw json.RawMessage) (vocabulary, error) {
 	}
 	u := &unigram{vocab: make(map[string]int64, len(f.Vocab)), unknown: -1}
 	for i, p := range f.Vocab {
+		if err := checkPiece(p.piece); err != nil {
+			return nil, err
+		}
 		u.vocab[p.piece] = int64(i)
 		u.scores = append(u.scores, p.score)
 		u.piece = max(u.piece, len(p.piece))

@@ -64,7 +64,7 @@ func parseNormalizers(raw json.RawMessage) (normalizer, error) {
 	}
 	return func(s string) string {
 		for _, n := range all {
-			s = n(s)
+			s = clipped(n(s))
 		}
 		return s
 	}, nil
@@ -196,6 +196,9 @@ func parsePrepend(raw json.RawMessage) (normalizer, error) {
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return nil, err
 	}
+	if err := checkContent(p.Prepend); err != nil {
+		return nil, fmt.Errorf("prepend: %w", err)
+	}
 	return func(s string) string {
 		if s == "" {
 			return s
@@ -214,6 +217,9 @@ func parseReplace(raw json.RawMessage) (normalizer, error) {
 	}
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return nil, err
+	}
+	if err := checkContent(p.Content); err != nil {
+		return nil, fmt.Errorf("replace: %w", err)
 	}
 	if p.Pattern.String != nil && *p.Pattern.String != "" {
 		return func(s string) string { return strings.ReplaceAll(s, *p.Pattern.String, p.Content) }, nil

@@ -77,7 +77,10 @@ func Parse(data []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
 	t := &Tokenizer{}
-	var err error
+	err := f.bounded()
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
 	if t.normalize, err = parseNormalizer(f.Normalizer); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: normalizer: %w", err)
 	}
