@@ -110,11 +110,8 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 func (c *Client) Embed(ctx context.Context, model string, texts []string, task string) (Embedding, error) {
 	out := Embedding{Vectors: make([][]float32, 0, len(texts))}
 	for len(texts) > 0 {
-		n := min(len(texts), MaxTexts)
-		req := Request{Model: model, Task: task, Texts: make([]string, n)}
-		for i, t := range texts[:n] {
-			req.Texts[i] = clip(t)
-		}
+		req := Request{Model: model, Task: task, Texts: share(texts)}
+		n := len(req.Texts)
 		var res Response
 		if err := c.call(ctx, PathEmbed, req, &res); err != nil {
 			return Embedding{}, err
@@ -138,6 +135,27 @@ func (c *Client) Info(ctx context.Context, model string) (Info, error) {
 	err := c.call(ctx, PathInfo, Request{Model: model}, &info)
 	return info, err
 }
+
+// share is the first of the texts, as many as one request takes.
+func share(texts []string) []string {
+	var out []string
+	size := 0
+	for _, t := range texts[:min(len(texts), MaxTexts)] {
+		t = clip(t)
+		if size += maxEscaped*len(t) + 3; size > MaxBody-frame && len(out) > 0 {
+			break
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// maxEscaped is how many bytes JSON makes of one at most, and frame what a
+// request has around its texts.
+const (
+	maxEscaped = 6
+	frame      = 64 << 10
+)
 
 // clip cuts a text between two characters.
 func clip(s string) string {
