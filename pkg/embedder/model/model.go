@@ -91,14 +91,19 @@ type Model struct {
 
 // Load reads the directory and proves the model with one text. Its error is a
 // fault: Unprocessable when the model is of a kind that is not known here.
-func Load(ctx context.Context, cfg Config) (*Model, error) {
+func Load(ctx context.Context, cfg Config) (m *Model, err error) {
+	defer func() {
+		if broke := broken(recover()); broke != nil {
+			m, err = nil, (&Model{cfg: cfg}).unsuitable(broke)
+		}
+	}()
 	if cfg.MaxTokens == 0 {
 		cfg.MaxTokens = 2048
 	}
 	if cfg.BatchTokens == 0 {
 		cfg.BatchTokens = 4096
 	}
-	m := &Model{cfg: cfg, turn: make(chan struct{}, 1)}
+	m = &Model{cfg: cfg, turn: make(chan struct{}, 1)}
 	if err := m.read(); err != nil {
 		return nil, m.unsuitable(err)
 	}
@@ -164,11 +169,26 @@ func (m *Model) Close() error { return m.session.Close() }
 // them had. task is "", "query", "document", "clustering", "classification" or
 // any prompt that the model names. Batches of other calls may run in between.
 func (m *Model) Embed(ctx context.Context, texts []string, task string) (vectors [][]float32, tokens int, err error) {
+	defer func() {
+		if broke := broken(recover()); broke != nil {
+			vectors, tokens, err = nil, 0, fmt.Errorf("embed with %s: %w", m.cfg.ID, broke)
+		}
+	}()
 	vectors, tokens, err = m.embed(ctx, texts, task)
 	if err != nil && ctx.Err() != nil {
 		return nil, 0, fmt.Errorf("embed with %s: %w", m.cfg.ID, context.Cause(ctx))
 	}
 	return vectors, tokens, err
+}
+
+// broken is the error that a panic stands for, nil without one. What reads a
+// model are libraries, and what they read anybody may have made; the process
+// serves the models of others too.
+func broken(panicked any) error {
+	if panicked == nil {
+		return nil
+	}
+	return fmt.Errorf("it breaks what reads it: %v", panicked)
 }
 
 func (m *Model) embed(ctx context.Context, texts []string, task string) ([][]float32, int, error) {
@@ -225,8 +245,7 @@ func (m *Model) batch(ctx context.Context, encoded []tokenizer.Encoding, rows []
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	out, err := m.session.Run(ctx, b)
-	<-m.turn
+	out, err := m.run(ctx, b)
 	if err != nil {
 		return fmt.Errorf("run the model: %w", err)
 	}
@@ -239,4 +258,10 @@ func (m *Model) batch(ctx context.Context, encoded []tokenizer.Encoding, rows []
 		}
 	}
 	return nil
+}
+
+// run runs a batch and ends the turn, also when the engine panics.
+func (m *Model) run(ctx context.Context, b Batch) (Tensor, error) {
+	defer func() { <-m.turn }()
+	return m.session.Run(ctx, b)
 }
