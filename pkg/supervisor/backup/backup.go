@@ -2,7 +2,8 @@
 // supervisor and its children work, and brings it back.
 //
 // It promises that what was acknowledged before Write began is in the backup;
-// that each database in it is one that existed at some moment; that a backup
+// that each database in it is one that existed at some moment, or is named as
+// one that SQLite cannot read; that a backup
 // with any byte changed or missing is refused; and that Restore changes nothing
 // before all of it is checked, and then everything by one rename. What a backup
 // does not cover it names.
@@ -50,8 +51,8 @@ type Report struct {
 	Databases  int          `json:"databases"`
 	Bytes      int64        `json:"bytes"` // of all files, unpacked
 	NotCovered []NotCovered `json:"not_covered"`
-	// Damaged are databases that were damaged when they were backed up. They are
-	// in the backup as they were.
+	// Damaged are databases that were damaged when they were backed up, or that
+	// another process kept to itself. They are in the backup as their files were.
 	Damaged []Damage `json:"damaged"`
 	// Skipped are the first hundred entries that are no regular files.
 	Skipped []string `json:"skipped"`

@@ -161,14 +161,20 @@ func (b *writer) state(name, at string) error {
 		if isCache(rel) {
 			continue
 		}
-		for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
-			skip[rel+suffix] = true
-		}
 		if err := b.parents(name, at, rel); err != nil {
 			return err
 		}
-		if err := b.checked(path.Join(name, rel), filepath.Join(at, rel)); ignoreMissing(err) != nil {
+		err := b.checked(path.Join(name, rel), filepath.Join(at, rel))
+		if problem := registry.Unreadable(err); problem != "" {
+			// Some program's file must not keep all others from their backup.
+			b.index.Damaged = append(b.index.Damaged, Damage{Path: path.Join(name, rel), Problem: problem})
+			continue // it goes with the files, as it is
+		}
+		if ignoreMissing(err) != nil {
 			return err
+		}
+		for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+			skip[rel+suffix] = true
 		}
 	}
 	return b.tree(name, at, func(rel string) bool { return skip[rel] || isCache(rel) })

@@ -126,6 +126,22 @@ func CopySQLite(ctx context.Context, src, dst string) (err error) {
 	return nil
 }
 
+// Unreadable returns what SQLite has against the source of a copy: it is damaged,
+// or no database at all, or another process keeps it to itself; "" when err is
+// another one, as of the disk that is copied to.
+func Unreadable(err error) string {
+	serr, ok := errors.AsType[sqlite3.Error](err)
+	if !ok {
+		return ""
+	}
+	switch serr.Code {
+	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB, sqlite3.ErrError, sqlite3.ErrBusy, sqlite3.ErrLocked:
+		return serr.Error()
+	default:
+		return ""
+	}
+}
+
 // connect opens the one connection to path.
 func connect(ctx context.Context, path, options string) (*sql.Conn, func(), error) {
 	db, err := sql.Open("sqlite3", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+options)
