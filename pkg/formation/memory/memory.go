@@ -83,12 +83,14 @@ type Turn struct {
 }
 
 // Record remembers a turn in the caller's commit: its event, and with it the
-// session's transcript. The request id is the event's source id, so a turn
-// that is recorded twice leaves one trace.
+// session's transcript. The event's source id is the request id with the time
+// of asking, so a turn that is recorded twice leaves one trace. The time is part
+// of it because events outlive requests: once a request is purged, its caller
+// may give its id to another one, which is to be remembered too.
 func (m *Memory) Record(tx *store.Tx, t Turn) error {
 	e, err := event.NewTurn(event.Event{
 		PublicID: m.cfg.NewID(""), UserID: t.UserID, FormationID: m.cfg.FormationID,
-		OccurredAt: t.AskedAt, SourceID: t.RequestID, AgentID: t.AgentID,
+		OccurredAt: t.AskedAt, SourceID: fmt.Sprintf("%s@%d", t.RequestID, t.AskedAt.UnixMilli()), AgentID: t.AgentID,
 		Conversation: t.SessionID, RequestID: t.RequestID,
 	}, event.Turn{UserMessage: t.Message, AgentResponse: t.Answer, SessionID: t.SessionID})
 	if err != nil {

@@ -20,11 +20,19 @@ func (s *Service) readFiles(t *live) (err error) {
 
 // remembered is the user's message as the session remembers it: with the words
 // that were spoken, and with the names of the files in place of their content.
+// It is never blank: a click that chose nothing comes without words, and what
+// is remembered has to say something.
 func (t *live) remembered(answer chat.Answer) string {
 	message := t.rec.Message
 	if answer.Heard != "" {
 		message = answer.Heard
 	}
 	shown := slices.DeleteFunc(slices.Clone(t.files), func(f chat.File) bool { return f.Spoken })
-	return chat.WithNote(message, chat.NameFiles(shown))
+	if said := chat.WithNote(message, chat.NameFiles(shown)); said != "" {
+		return said
+	}
+	if c := t.click(); c != nil && c.Value != "" {
+		return "[choice: " + c.Value + "]"
+	}
+	return "[choice]"
 }
