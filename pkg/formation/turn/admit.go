@@ -149,17 +149,20 @@ func (s *Service) Recover(ctx context.Context) (int, error) {
 // read before the claim can't change: its writer is fenced.
 func (s *Service) adopt(ctx context.Context, rec request.Record) (claimed bool, err error) {
 	rec.LaunchID = s.cfg.DB.LaunchID()
-	t := s.newLive(rec, "")
-	t.resumed, t.rivals = true, s.cfg.DB.Siblings()
-	if t.steps, err = request.Steps(ctx, s.cfg.DB, rec.ID); err != nil {
+	steps, err := request.Steps(ctx, s.cfg.DB, rec.ID)
+	if err != nil {
 		return false, err
 	}
-	t.journalled.Store(len(t.steps) > 0)
+	var frames []Frame
 	if rec.Mode == request.ModeStream {
-		frames, err := request.Frames(ctx, s.cfg.DB, rec.ID, 0)
-		if err != nil {
+		if frames, err = request.Frames(ctx, s.cfg.DB, rec.ID, 0); err != nil {
 			return false, err
 		}
+	}
+	t := s.newLive(rec, "")
+	t.resumed, t.rivals, t.steps = true, s.cfg.DB.Siblings(), steps
+	t.journalled.Store(len(steps) > 0)
+	if rec.Mode == request.ModeStream {
 		t.stream = newStream(s, &t.rec)
 		t.stream.resume(frames)
 	}
@@ -171,6 +174,7 @@ func (s *Service) adopt(ctx context.Context, rec request.Record) (claimed bool, 
 	})
 	if err != nil || !claimed {
 		s.leave(t)
+		t.discard()
 		return false, err
 	}
 	s.queue(t)

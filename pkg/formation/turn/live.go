@@ -53,6 +53,10 @@ func (s *Service) newLive(rec request.Record, parent string) *live {
 	return t
 }
 
+// discard ends what was made for a turn that does not begin here: until then
+// the life of all turns holds on to its context and its trace.
+func (t *live) discard() { t.cancel(context.Canceled) }
+
 // sink receives the turn's events; only a streaming turn shows them, and those
 // who observe are told what it does.
 func (t *live) sink(e chat.Event) error {

@@ -54,6 +54,7 @@ type stream struct {
 	ended   bool
 	err     error // with ended: the closing frames could not be stored
 	readers map[*reader]struct{}
+	leaves  int // how often one has left, here or in another process
 }
 
 type reader struct{ wake chan struct{} }
@@ -371,15 +372,19 @@ func (st *stream) left(r *reader) {
 // checkReaders cancels a turn that is to end with its readers, after a grace,
 // when none is left and none comes back, to this process or another.
 func (st *stream) checkReaders() {
-	if st.rec.OnDisconnect != onDisconnectCancel || !st.unread() {
+	if st.rec.OnDisconnect != onDisconnectCancel {
 		return
 	}
+	st.mu.Lock()
+	st.leaves++
+	leave := st.leaves
+	st.mu.Unlock()
 	t := st.service.find(st.rec.ID)
-	if t == nil {
+	if t == nil || !st.unread(leave) {
 		return
 	}
 	timer := time.AfterFunc(st.service.cfg.CancelGrace, func() {
-		if !st.unread() {
+		if !st.unread(leave) {
 			return
 		}
 		if found, err := request.ReadElsewhere(t.ctx, st.service.cfg.DB, st.rec.ID); found || err != nil {
@@ -392,8 +397,10 @@ func (st *stream) checkReaders() {
 	context.AfterFunc(t.ctx, func() { timer.Stop() })
 }
 
-func (st *stream) unread() bool {
+// unread tells that nobody reads, and that nobody has left since a leave: each
+// has the whole grace to come back in.
+func (st *stream) unread(leave int) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return len(st.readers) == 0 && !st.ended
+	return len(st.readers) == 0 && !st.ended && st.leaves == leave
 }

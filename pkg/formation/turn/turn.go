@@ -279,14 +279,17 @@ func (s *Service) accept(ctx context.Context, t *live, key *request.Key) (reques
 		done <- err
 	})
 	if err := <-done; err != nil {
+		t.discard()
 		return request.Accepted{}, err
 	}
-	t.sent = nil // many turns may wait, and files are large
-	if !accepted.Existing {
-		s.total.Add(1)
-		s.queue(t)
-		go roomy(func() { s.run(t) })
+	if accepted.Existing {
+		t.discard()
+		return accepted, nil
 	}
+	t.sent = nil // many turns may wait, and files are large
+	s.total.Add(1)
+	s.queue(t)
+	go roomy(func() { s.run(t) })
 	return accepted, nil
 }
 

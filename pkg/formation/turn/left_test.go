@@ -1,0 +1,75 @@
+package turn_test
+
+import (
+	"context"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agentformation/service/pkg/formation/chat"
+	"github.com/agentformation/service/pkg/formation/overlord"
+	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/telemetry"
+	"github.com/agentformation/service/pkg/formation/turn"
+)
+
+func TestBegin_WhatBeginsNoTurnIsForgotten(t *testing.T) {
+	t.Parallel()
+	p := start(t, filepath.Join(t.TempDir(), "s.db"), "a", say("hi"), options{hub: telemetry.New(telemetry.Config{})})
+	wait(t, begin(t, p, turn.Request{ID: "r", SessionID: "s", IdempotencyKey: "k"}))
+	const large, times = 1 << 20, 200
+	before := heap()
+	for range times {
+		session := strings.Repeat("s", large)
+		if h := begin(t, p, turn.Request{SessionID: session, IdempotencyKey: "k"}); !h.Replayed {
+			t.Fatal("the key is not known")
+		}
+		if _, err := p.Begin(t.Context(), turn.Request{ID: "r", UserID: "u1", SessionID: session, Message: "hello"}); err == nil {
+			t.Fatal("the id is not in use")
+		}
+	}
+	if grown := heap() - before; grown > times*large/2 {
+		t.Errorf("%d repeated requests left %d bytes", 2*times, grown)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestStream_AReaderThatLeavesAgainHasTheWholeGraceAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, path, "a", handler(func(ctx context.Context, _ overlord.Input, _ chat.Sink) (chat.Answer, error) {
+			<-ctx.Done()
+			return chat.Answer{}, context.Cause(ctx)
+		}), options{grace: 5 * time.Second, noJobs: true})
+		h := begin(t, p, turn.Request{Stream: true, OnDisconnect: "cancel"})
+		read := func(d time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			_ = h.Frames(ctx, 0, func([]turn.Frame) error { return nil })
+		}
+		read(time.Second)
+		gone := time.Now()
+		<-time.After(3 * time.Second)
+		read(time.Second) // it leaves one second before the first grace is over
+		<-time.After(time.Until(gone.Add(7 * time.Second)))
+		if rec := record(t, p, h.ID); rec.Ended() {
+			t.Errorf("it is %s after three of five seconds", rec.Status)
+		}
+		<-time.After(3 * time.Second)
+		synctest.Wait()
+		if rec := record(t, p, h.ID); rec.Status != request.Cancelled {
+			t.Errorf("it is %s", rec.Status)
+		}
+		p.stop()
+	})
+}
