@@ -13,8 +13,9 @@ import (
 const purgeBatch = 200
 
 // Purge removes requests that ended before the given time, with their frames
-// and journal, and the oldest idempotency records beyond MaxKeys or that age.
-// It returns how many requests went.
+// and journal, the idempotency records of that age whose request is gone, and
+// the oldest beyond MaxKeys, but none of an open request. It returns how many
+// requests went.
 func Purge(ctx context.Context, db *store.DB, before time.Time) (int, error) {
 	total := 0
 	for after := int64(0); ; {
@@ -34,14 +35,21 @@ func Purge(ctx context.Context, db *store.DB, before time.Time) (int, error) {
 		after = last
 	}
 	return total, db.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec(`DELETE FROM idempotency WHERE created_at < ? OR created_at <
-			COALESCE((SELECT created_at FROM idempotency ORDER BY created_at DESC LIMIT 1 OFFSET ?), 0)`, before.UnixMilli(), MaxKeys-1)
+		if _, err := tx.Exec(`DELETE FROM idempotency WHERE created_at < ? AND NOT EXISTS
+			(SELECT 1 FROM requests AS r WHERE r.id = request_id AND r.created_at = idempotency.created_at)`, before.UnixMilli()); err != nil {
+			return err
+		}
+		// Without its key, an open request would be made a second time.
+		_, err := tx.Exec(`DELETE FROM idempotency WHERE created_at <
+			COALESCE((SELECT created_at FROM idempotency ORDER BY created_at DESC LIMIT 1 OFFSET ?), 0)
+			AND request_id NOT IN (SELECT id FROM requests WHERE completed_at IS NULL)`, MaxKeys-1)
 		return err
 	})
 }
 
 // expired reads one batch in the order of acceptance. A request can't end
-// before it began, so the first one that began later ends the search.
+// before it began, so the first one that began later ends the search, unless it
+// was accepted while the clock was ahead: those after it were not.
 func expired(ctx context.Context, db *store.DB, after int64, before time.Time) (ids []string, last int64, more bool, err error) {
 	rows, err := db.Query(ctx, `SELECT rid, id, created_at, COALESCE(completed_at, 9223372036854775807)
 		FROM requests WHERE rid > ? ORDER BY rid LIMIT ?`, after, purgeBatch)
@@ -49,7 +57,7 @@ func expired(ctx context.Context, db *store.DB, after int64, before time.Time) (
 		return nil, 0, false, fmt.Errorf("find expired requests: %w", err)
 	}
 	defer rows.Close()
-	n, limit := 0, before.UnixMilli()
+	n, limit, now := 0, before.UnixMilli(), db.Now().UnixMilli()
 	for rows.Next() {
 		var id string
 		var created, completed int64
@@ -57,7 +65,7 @@ func expired(ctx context.Context, db *store.DB, after int64, before time.Time) (
 			return nil, 0, false, fmt.Errorf("find expired requests: %w", err)
 		}
 		n++
-		if created >= limit {
+		if created >= limit && created <= now {
 			return ids, last, false, rows.Err()
 		}
 		if completed < limit {

@@ -128,25 +128,28 @@ func Accept(tx *store.Tx, r Record, key *Key) (Accepted, error) {
 	return Accepted{Record: r}, nil
 }
 
+// A key names its request by id and time of acceptance. Callers choose ids, and
+// once a request is purged, anybody may give its id to another one: a key that
+// outlived its request, if only until the next purge, must not answer with that.
+const selectKeyed = `SELECT request_id, body_hash FROM idempotency AS k WHERE key = ?
+	AND EXISTS (SELECT 1 FROM requests AS r WHERE r.id = k.request_id AND r.created_at = k.created_at)`
+
 // existing returns the request that key stands for, when it is open or its
 // reply may be replayed. Failed and cancelled requests and ended streams run
 // again under the same key.
 func existing(tx *store.Tx, key *Key) (*Record, error) {
 	var id string
 	var bodyHash []byte
-	err := tx.QueryRow(`SELECT request_id, body_hash FROM idempotency WHERE key = ?`, []any{key.Scope[:]}, &id, &bodyHash)
+	err := tx.QueryRow(selectKeyed, []any{key.Scope[:]}, &id, &bodyHash)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
+		return nil, nil // never used, or its request is purged and it may be used anew
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up idempotency key: %w", err)
 	}
 	r, err := scan(func(dest ...any) error { return tx.QueryRow(selectRecord+` WHERE id = ?`, []any{id}, dest...) })
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil // purged: the key may be used anew
-	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the request of an idempotency key: %w", err)
 	}
 	// The body is compared even when the request would run again: the same
 	// key for another body is a mistake of the caller either way.
@@ -270,7 +273,7 @@ func Get(ctx context.Context, db *store.DB, id string) (*Record, error) {
 // ByKey returns the id of the last request that ran under a key, "" when none did.
 func ByKey(ctx context.Context, db *store.DB, scope [32]byte) (string, error) {
 	var id string
-	err := db.QueryRow(ctx, `SELECT request_id FROM idempotency WHERE key = ?`, []any{scope[:]}, &id)
+	err := db.QueryRow(ctx, selectKeyed, []any{scope[:]}, &id, new([]byte))
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
