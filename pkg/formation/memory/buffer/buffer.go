@@ -32,17 +32,28 @@ type Exchange struct {
 
 // Append adds an exchange to its session in the caller's commit, and begins
 // the session with its first one. What the session was asked before is settled.
+//
+// The times of a session's messages rise with their order, by a millisecond at
+// least: readers page by time, and would miss or repeat one otherwise. So what
+// was asked before the answer in front of it came, or while the clock was set
+// back, has the time at which its turn came.
 func Append(tx *store.Tx, x Exchange) error {
+	var last int64
+	if err := tx.QueryRow(`SELECT created_at FROM messages WHERE user_id = ? AND session_id = ? ORDER BY mid DESC LIMIT 1`,
+		[]any{x.UserID, x.SessionID}, &last); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("read the session's last message: %w", err)
+	}
+	asked := max(x.AskedAt.UnixMilli(), last+1)
 	if _, err := tx.Exec(`INSERT INTO messages (id, user_id, session_id, role, agent_id, content, created_at, request_id)
 		VALUES (?1, ?2, ?3, 'user', '', ?4, ?5, ?6), (?7, ?2, ?3, 'assistant', ?8, ?9, ?10, ?6)`,
-		x.QuestionID, x.UserID, x.SessionID, x.Question, x.AskedAt.UnixMilli(), x.RequestID,
-		x.AnswerID, x.AgentID, x.Answer, x.AnsweredAt.UnixMilli()); err != nil {
+		x.QuestionID, x.UserID, x.SessionID, x.Question, asked, x.RequestID,
+		x.AnswerID, x.AgentID, x.Answer, max(x.AnsweredAt.UnixMilli(), asked+1)); err != nil {
 		return fmt.Errorf("store exchange: %w", err)
 	}
 	at := x.AnsweredAt.UnixMilli()
-	var pending, asked any
+	var pending, pendingSince any
 	if x.Pending != nil {
-		pending, asked = string(x.Pending), at
+		pending, pendingSince = string(x.Pending), at
 	}
 	if _, err := tx.Exec(`INSERT INTO sessions (user_id, session_id, last_agent, message_count, created_at, last_activity, question, asked_at)
 		VALUES (?, ?, ?, 2, ?, ?, ?, ?)
@@ -50,7 +61,7 @@ func Append(tx *store.Tx, x Exchange) error {
 			last_agent = CASE WHEN excluded.last_agent <> '' THEN excluded.last_agent ELSE last_agent END,
 			message_count = message_count + 2, last_activity = excluded.last_activity,
 			question = excluded.question, asked_at = excluded.asked_at`,
-		x.UserID, x.SessionID, x.AgentID, x.AskedAt.UnixMilli(), at, pending, asked); err != nil {
+		x.UserID, x.SessionID, x.AgentID, x.AskedAt.UnixMilli(), at, pending, pendingSince); err != nil {
 		return fmt.Errorf("store session: %w", err)
 	}
 	return nil
