@@ -105,12 +105,8 @@ func (h *Handle) Stopped() bool {
 	if h.live == nil {
 		return h.cut
 	}
-	select {
-	case <-h.live.done:
-		return h.live.err != nil && isStopping(h.live.err)
-	default:
-		return true
-	}
+	<-h.live.done // which comes a moment after the end of the stream
+	return h.live.err != nil && isStopping(h.live.err)
 }
 
 func errNotStreaming(id string) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/store"
 	"github.com/agentformation/service/pkg/formation/telemetry"
 	"github.com/agentformation/service/pkg/formation/turn"
 )
@@ -72,4 +73,53 @@ func TestStream_AReaderThatLeavesAgainHasTheWholeGraceAgain(t *testing.T) {
 		}
 		p.stop()
 	})
+}
+
+func TestFrames_OfATurnThatHasJustEndedIsNotTakenForACutOne(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	synctest.Test(t, func(t *testing.T) {
+		hub, release := telemetry.New(telemetry.Config{}), make(chan struct{})
+		defer hub.Subscribe(0, func(e *telemetry.Event) bool {
+			if e.Name == "chat.completed" { // told after the last frame is shown
+				<-release
+			}
+			return false
+		}).Close()
+		p := start(t, path, "a", say("hi"), options{hub: hub, noJobs: true})
+		h := begin(t, p, turn.Request{Stream: true})
+		if got := frames(t, h, 0); !strings.HasPrefix(got[len(got)-1], "done ") {
+			t.Errorf("frames = %q", got)
+		}
+		cut := make(chan bool, 1)
+		go func() { cut <- h.Stopped() }()
+		synctest.Wait()
+		close(release)
+		if <-cut {
+			t.Error("its reader is sent away to come back later")
+		}
+		p.stop()
+	})
+}
+
+func TestFrames_OfACancelledTurnEndAlsoWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	p := start(t, filepath.Join(t.TempDir(), "s.db"), "a", refuse(t), options{})
+	ahead := time.Now().Add(24 * time.Hour)
+	if err := p.db.Write(t.Context(), func(tx *store.Tx) error {
+		if _, err := request.Accept(tx, request.Record{
+			ID: "r", UserID: "u1", SessionID: "s", Status: request.Processing, Mode: request.ModeStream, LaunchID: "dead", CreatedAt: ahead,
+		}, nil); err != nil {
+			return err
+		}
+		_, err := request.Finish(tx, request.End{ID: "r", Status: request.Cancelled, At: ahead})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := find(t, p, "r").Frames(ctx, 0, func([]turn.Frame) error { return nil }); err != nil {
+		t.Errorf("after 20 seconds: %v", err)
+	}
 }

@@ -165,11 +165,12 @@ func (s *Service) endCancelled(t *live) (lost error) {
 // background.
 func (s *Service) commitEnd(t *live, e request.End, closing []Frame, more func(*store.Tx) error) (ended bool, err error) {
 	b, trace := t.stream.last(), t.close(e.Status, e.AgentID, t.err)
+	did := false // not the result, which is read while settle tries on
 	commit := func(tx *store.Tx) (err error) {
-		if ended, err = request.Finish(tx, e); err != nil {
+		if did, err = request.Finish(tx, e); err != nil {
 			return err
 		}
-		if ended && more != nil {
+		if did && more != nil {
 			if err := more(tx); err != nil {
 				return err
 			}
@@ -189,7 +190,7 @@ func (s *Service) commitEnd(t *live, e request.End, closing []Frame, more func(*
 				return err
 			}
 		}
-		if b.closing = closing; !ended {
+		if b.closing = closing; !did {
 			b.closing = t.stream.cancelled(e.At.Sub(t.rec.CreatedAt))
 		}
 		return b.append(tx)
@@ -197,7 +198,7 @@ func (s *Service) commitEnd(t *live, e request.End, closing []Frame, more func(*
 	// The turn's context may have ended: how it ended is stored all the same.
 	if err = s.cfg.DB.Write(context.WithoutCancel(t.ctx), commit); err == nil {
 		b.show()
-		return ended, nil
+		return did, nil
 	}
 	if !final(err) {
 		s.owed.Go(func() { s.settle(t, commit) })

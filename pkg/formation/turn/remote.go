@@ -124,9 +124,10 @@ func (h *Handle) followStored(ctx context.Context, after uint64, emit func([]Fra
 	return h.live.stream.follow(ctx, after, emit)
 }
 
-// unclosed tells that an ended turn's last frames may still come.
+// unclosed tells that an ended turn's last frames may still come. An end that
+// lies ahead was noted before the clock was set back, and nobody waits for that.
 func unclosed(rec *request.Record, now time.Time) bool {
-	return rec.Status == request.Cancelled && now.Sub(*rec.CompletedAt) < closingGrace
+	return rec.Status == request.Cancelled && now.Sub(*rec.CompletedAt).Abs() < closingGrace
 }
 
 // join notes a reader in the store when the turn would end without one.
