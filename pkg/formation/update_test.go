@@ -19,6 +19,7 @@ import (
 
 	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/formation/request"
 	"github.com/agentformation/service/pkg/formation/store"
 	"github.com/agentformation/service/pkg/secretfile"
 	"github.com/agentformation/service/test/fakellm"
@@ -365,4 +366,24 @@ func TestFence_OfTheNewChildGivesItsTurnsToTheOld(t *testing.T) {
 	if r := <-answered; r.status != http.StatusServiceUnavailable {
 		t.Errorf("the caller of the fenced child got %d %s", r.status, r.body)
 	}
+}
+
+func TestUpdate_WhatAProcessLeftThatNobodyMetIsTakenOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.load(w.config("one"))
+	w.check(f.Serve(t.Context()))
+	// Another process comes, accepts a request and dies before this one looks.
+	other, err := store.Open(t.Context(), store.Config{Path: filepath.Join(w.state, "memory.db"), LaunchID: "unmet", Log: zerolog.Nop()})
+	w.check(err)
+	w.check(other.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := request.Accept(tx, request.Record{
+			ID: "req_left", UserID: "0", SessionID: "sess_1", Status: request.Processing, Mode: request.ModeAsync,
+			Message: "hello", LaunchID: "unmet", CreatedAt: time.Now(),
+		}, nil)
+		return err
+	}))
+	w.check(other.Close())
+	get := ask{method: http.MethodGet, path: "/v1/requests/req_left"}
+	until(t, "the end of what was left", func() bool { return w.must(w.client(false), get).envelope(t).Data.Status == "completed" })
 }

@@ -234,7 +234,8 @@ func (p *parts) lookAfter(ctx context.Context, known map[string]bool) (alive int
 			gone--
 		}
 	}
-	if gone > 0 {
+	// At the first look one may be gone already that nobody knew.
+	if gone > 0 || len(known) == 0 {
 		if _, err := p.takeOver(ctx); err != nil {
 			return 0, err
 		}
