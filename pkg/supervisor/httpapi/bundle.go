@@ -1,9 +1,13 @@
 package httpapi
 
 import (
+	"errors"
+	"io"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -123,7 +127,13 @@ func (a *API) receive(c echo.Context, k *call) (*deploy.Bundle, error) {
 		return nil, fault.Errorf(fault.TooLarge, "PayloadTooLarge",
 			"the bundle has %d bytes; at most %d are allowed (limits.bundle.max_bytes)", n, a.cfg.MaxBundle)
 	}
-	b, err := a.cfg.Deploy.Receive(c.Request().Context(), c.Request().Body)
+	// A client that falls silent would keep its place among the unproven for ever.
+	body := &upload{r: c.Request().Body, rc: http.NewResponseController(c.Response().Writer), patience: a.cfg.UploadPatience}
+	defer body.end()
+	b, err := a.cfg.Deploy.Receive(c.Request().Context(), body)
+	if body.silent { // which net/http takes for a client that left
+		return nil, fault.Errorf(fault.Invalid, "ExtractError", "the upload broke off: nothing came for %s", body.patience)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -133,3 +143,22 @@ func (a *API) receive(c echo.Context, k *call) (*deploy.Bundle, error) {
 	}
 	return b, nil
 }
+
+// upload gives each read its own deadline.
+type upload struct {
+	r        io.Reader
+	rc       *http.ResponseController
+	patience time.Duration
+	silent   bool // longer than patience
+}
+
+// Read reads the next piece.
+func (u *upload) Read(p []byte) (int, error) {
+	_ = u.rc.SetReadDeadline(time.Now().Add(u.patience))
+	n, err := u.r.Read(p)
+	u.silent = u.silent || errors.Is(err, os.ErrDeadlineExceeded)
+	return n, err
+}
+
+// end takes the last deadline back: the operation that follows may take longer.
+func (u *upload) end() { _ = u.rc.SetReadDeadline(time.Time{}) }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+	"github.com/agentformation/service/pkg/supervisor/httpapi"
 )
 
 func TestDeploy_AcceptsBothSignaturesAndAllContentTypes(t *testing.T) {
@@ -328,4 +329,33 @@ func TestDeploy_UploadsThatAreNotProvenYetAreBounded(t *testing.T) {
 			t.Errorf("an upload that broke off was answered %d", code)
 		}
 	}
+}
+
+func TestDeploy_AnUploadThatFallsSilentGivesItsPlaceBack(t *testing.T) {
+	t.Parallel()
+	d := setupWith(t, nil, func(cfg *httpapi.Config) { cfg.UploadPatience = time.Second })
+	body := deploytest.Bundle(t, "hello", deploytest.Files("hello", nil))
+	for _, sign := range []func(*http.Request, []byte){threeHeaders, authorize} {
+		pr, pw := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"/rpc/formations", pr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sign(req, body)
+		req.Header.Set("Content-Type", "application/gzip")
+		req.Header.Set("X-Formation-ID", "hello")
+		got := make(chan answer, 1)
+		go func() { got <- d.exchange(req) }()
+		if _, err := pw.Write(body[:10]); err != nil {
+			t.Fatal(err)
+		}
+		if a := <-got; a.status != http.StatusBadRequest || a.name != "ExtractError" || !strings.Contains(a.body, "the upload broke off") {
+			t.Errorf("answered %s %s", a, a.body)
+		}
+		pw.CloseWithError(io.ErrUnexpectedEOF)
+	}
+	if left := d.Left(t); len(left) != 0 {
+		t.Errorf("left on disk: %v", left)
+	}
+	d.data(t, 201, d.deployCall("hello", body))
 }

@@ -46,7 +46,10 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// MaxBundle bounds an uploaded bundle, in bytes.
 	MaxBundle int64
-	RateLimit RateLimit
+	// UploadPatience is how long a client may send nothing of a bundle; 0 is a
+	// minute.
+	UploadPatience time.Duration
+	RateLimit      RateLimit
 	// LeasedPorts is how many ports are given out; nil counts the formations.
 	LeasedPorts func() int
 	// Metrics answers GET /metrics; without it there is no such route. The
@@ -97,6 +100,9 @@ func New(cfg Config) (*API, error) {
 	}
 	if cfg.HeaderPrefix == "" {
 		cfg.HeaderPrefix = "SVC"
+	}
+	if cfg.UploadPatience == 0 {
+		cfg.UploadPatience = time.Minute
 	}
 	a := &API{
 		cfg: cfg, now: cfg.Now, refusals: newRefusals(), limiter: newLimiter(cfg.RateLimit), tracer: newTracer(cfg.Tracer),
