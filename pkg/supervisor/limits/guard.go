@@ -169,7 +169,8 @@ func (g *Guard) Started(pid int, kill func(reason string)) error {
 
 // Ended is called when the process has ended, or was never started. It tells
 // which limit ended it, such as "out of memory, limit 512 MiB"; "" is none. It
-// kills what the process left in its cgroup and frees everything.
+// kills what the process left, in its cgroup or as far as it is known without
+// one, and frees everything.
 func (g *Guard) Ended() (reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -210,10 +211,26 @@ func (g *Guard) end() error {
 	if r.group != nil {
 		errs = append(errs, r.group.remove())
 	}
+	if left := r.leftovers(); left != nil {
+		left.kill()
+	}
 	if r.tmp != "" {
 		errs = append(errs, removeAll(r.tmp))
 	}
 	return errors.Join(errs...)
+}
+
+// leftovers is what a process without a cgroup may have left: nothing would hold
+// it any more. nil is nothing that a cgroup does not know better.
+func (r *run) leftovers() *tree {
+	const ended = -1 // the number of the process may be another's by now
+	switch {
+	case r.watch != nil && r.watch.tree != nil:
+		return r.watch.tree
+	case r.group == nil && r.tmp != "":
+		return newTree(ended, r.tmp)
+	}
+	return nil
 }
 
 // spec is what the process confines itself by.

@@ -199,6 +199,46 @@ func TestGuard_KillsWhatAProcessLeavesInItsCgroup(t *testing.T) {
 	}
 }
 
+// Without a cgroup what is left is known by the directory that it was started
+// with, or because the watcher has seen whose it is.
+func TestGuard_KillsWhatAProcessLeavesWithoutACgroup(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		limits Limits
+		script string
+	}{
+		"without limits":      {Limits{}, `setsid sleep 60 >/dev/null 2>&1 & echo $!; exit 0`},
+		"of a limit":          {Limits{Memory: 64 << 20}, `setsid sleep 60 >/dev/null 2>&1 & echo $!; exit 0`},
+		"with a bare environ": {Limits{Memory: 64 << 20}, `env -i setsid sleep 60 >/dev/null 2>&1 & echo $!; read go`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, c.limits)
+			h.CgroupRoot = "none"
+			p := launch(t, h.guard(t), exec.Command("/bin/sh", "-c", c.script))
+			p.untilOut("\n")
+			left, err := strconv.Atoi(strings.TrimSpace(p.wrote()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			until(t, "it sleeps apart", func() bool {
+				s, err := statOf(left)
+				return err == nil && s.processGrp == left
+			})
+			if watch := p.guard.run.watch; watch.tree != nil {
+				watch.stop()
+				watch.tree.look(true) // as it does now and then
+			}
+			_ = p.in.Close()
+			p.await()
+			p.guard.Ended()
+			if living(left) {
+				t.Error("the process is left")
+			}
+		})
+	}
+}
+
 func TestGuard_FreesEverythingOfACommandThatNeverStarts(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, Limits{Memory: 64 << 20})

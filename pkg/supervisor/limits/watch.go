@@ -42,6 +42,7 @@ type watch struct {
 
 	// Owned by the goroutine until done is closed.
 	reason       string // why the watcher ended the process
+	tree         *tree  // nil when the kernel holds the limits
 	oom, forks   uint64
 	oomAt, forkd time.Time // when the counters last stepped
 }
@@ -136,7 +137,8 @@ func (w *watch) looks(now time.Time) []look {
 	l, group := w.g.cfg.Limits, w.run.group
 	var all []look
 	if l.Memory > 0 && !group.has(memory) || l.Pids > 0 && !group.has(pids) {
-		all = append(all, look{now, w.lookTree(newTree(w.pid, w.run.tmp))})
+		w.tree = newTree(w.pid, w.run.tmp)
+		all = append(all, look{now, w.lookTree(w.tree)})
 	}
 	if group.has(memory) || group.has(pids) {
 		all = append(all, look{now.Add(untilTick(now)), w.lookEvents})
