@@ -4,8 +4,11 @@ import (
 	"database/sql"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestWrite_OneFormationsOddDatabaseDoesNotKeepTheRestFromABackup(t *testing.T) {
@@ -60,5 +63,28 @@ func TestWrite_ADatabaseThatAProgramKeepsToItselfIsBackedUpAsItsFileIs(t *testin
 	_, dir := restore(t, data)
 	if n := facts(t, filepath.Join(dir, kept)); n != 1 {
 		t.Errorf("%d facts are back", n)
+	}
+}
+
+func TestWrite_ANameThatIsNoTextIsLeftOutAndTold(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	const state = "formations/hello/state/"
+	for _, name := range []string{"caf\xe9.txt", "d\xe9p\xf4t/inner.txt", "dépôt/two\nlines.txt"} {
+		h.write(t, state+name, "text", 0o600)
+	}
+	h.store(t, state+"d\xe9p\xf4t/inner.db", 1)
+	wrote, data := h.backup(t, nil)
+	want := []string{
+		`left out, since its name is no UTF-8 or too long: "formations/hello/state/caf\xe9.txt"`,
+		`left out, since its name is no UTF-8 or too long: "formations/hello/state/d\xe9p\xf4t"`,
+	}
+	slices.Sort(wrote.Notes)
+	if diff := cmp.Diff(want, wrote.Notes); diff != "" {
+		t.Error(diff)
+	}
+	_, dir := restore(t, data)
+	if text, err := os.ReadFile(filepath.Join(dir, state+"dépôt/two\nlines.txt")); err != nil || string(text) != "text" {
+		t.Errorf("%q: %v", text, err)
 	}
 }

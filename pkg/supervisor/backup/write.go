@@ -105,6 +105,8 @@ type writer struct {
 	tw      *tar.Writer
 	index   index
 	dirs    map[string]bool // that have an entry
+	// nameless counts the entries that no backup has a name for.
+	nameless int
 }
 
 func (b *writer) run() error {
@@ -166,6 +168,13 @@ func (b *writer) note(format string, args ...any) {
 	b.index.Notes = append(b.index.Notes, fmt.Sprintf(format, args...))
 }
 
+// unnamed tells of an entry that a backup has no name for.
+func (b *writer) unnamed(name string) {
+	if b.nameless++; b.nameless <= maxSkipped {
+		b.note("left out, since its name is no UTF-8 or too long: %q", name)
+	}
+}
+
 // text packs what is no file.
 func (b *writer) text(name string, text []byte) error {
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(text)), Mode: 0o600, ModTime: b.index.CreatedAt, Format: tar.FormatPAX}
@@ -216,7 +225,13 @@ func (b *writer) tree(name, at string, skip func(rel string) bool) error {
 		if err != nil {
 			return err
 		}
-		if skip != nil && skip(rel) {
+		pass := skip != nil && skip(rel)
+		if to := path.Join(name, rel); !pass && !validName(to) {
+			// Some program's odd file must not keep all others from their backup.
+			pass = true
+			b.unnamed(to)
+		}
+		if pass {
 			if e.IsDir() {
 				return fs.SkipDir
 			}

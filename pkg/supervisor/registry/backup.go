@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mattn/go-sqlite3"
 )
@@ -31,7 +32,7 @@ var sqliteMagic = []byte("SQLite format 3\x00")
 
 // FindSQLite returns the SQLite files below dir, as sorted slash paths relative
 // to it; a dir that does not exist has none. They are known by their content.
-// Links are not followed.
+// Links are not followed, and names that are no UTF-8 are passed over.
 func FindSQLite(dir string) ([]string, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,6 +46,12 @@ func FindSQLite(dir string) ([]string, error) {
 	err = fs.WalkDir(root.FS(), ".", func(rel string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // removed meanwhile
+		}
+		if err == nil && !utf8.ValidString(rel) { // no fs.FS goes there
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		}
 		if err != nil || !e.Type().IsRegular() {
 			return err
