@@ -14,8 +14,8 @@ const purgeBatch = 200
 
 // Purge removes requests that ended before the given time, with their frames
 // and journal, the idempotency records of that age whose request is gone, and
-// the oldest beyond MaxKeys, but none of an open request. It returns how many
-// requests went.
+// the oldest beyond MaxKeys, but none of an open request, and signals for
+// processes that have ended. It returns how many requests went.
 func Purge(ctx context.Context, db *store.DB, before time.Time) (int, error) {
 	total := 0
 	for after := int64(0); ; {
@@ -35,6 +35,9 @@ func Purge(ctx context.Context, db *store.DB, before time.Time) (int, error) {
 		after = last
 	}
 	return total, db.Write(ctx, func(tx *store.Tx) error {
+		if err := dropUnheeded(tx); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(`DELETE FROM idempotency WHERE created_at < ? AND NOT EXISTS
 			(SELECT 1 FROM requests AS r WHERE r.id = request_id AND r.created_at = idempotency.created_at)`, before.UnixMilli()); err != nil {
 			return err

@@ -283,12 +283,17 @@ func ByKey(ctx context.Context, db *store.DB, scope [32]byte) (string, error) {
 // MaxList bounds List; the newest come first.
 const MaxList = 1000
 
-// List returns the records of a user, of everybody when userID is "".
+// The texts of a thousand turns may be more than the process has memory for.
+const selectListed = `SELECT id, user_id, session_id, status, mode, on_disconnect, agent_id, '', launch_id, attempt,
+	created_at, completed_at, '', NULL, COALESCE(error, ''), COALESCE(error_code, ''), NULL FROM requests`
+
+// List returns the records of a user, of everybody when userID is "". They are
+// without Message, Click, Result and Reply.
 func List(ctx context.Context, db *store.DB, userID string) ([]Record, error) {
 	if userID == "" {
-		return list(db.Query(ctx, selectRecord+` ORDER BY rid DESC LIMIT ?`, MaxList))
+		return list(db.Query(ctx, selectListed+` ORDER BY rid DESC LIMIT ?`, MaxList))
 	}
-	return list(db.Query(ctx, selectRecord+` WHERE user_id = ? ORDER BY rid DESC LIMIT ?`, userID, MaxList))
+	return list(db.Query(ctx, selectListed+` WHERE user_id = ? ORDER BY rid DESC LIMIT ?`, userID, MaxList))
 }
 
 func list(rows *sql.Rows, err error) ([]Record, error) {

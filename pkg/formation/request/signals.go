@@ -59,6 +59,11 @@ func Heeded(tx *store.Tx, signals []Signal) error {
 			return fmt.Errorf("remove signals: %w", err)
 		}
 	}
+	return dropUnheeded(tx)
+}
+
+// dropUnheeded removes what was told to launches that have ended.
+func dropUnheeded(tx *store.Tx) error {
 	if _, err := tx.Exec(`DELETE FROM signals WHERE launch_id IN (SELECT id FROM launches WHERE fenced_at IS NOT NULL)`); err != nil {
 		return fmt.Errorf("remove signals: %w", err)
 	}

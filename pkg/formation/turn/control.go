@@ -101,18 +101,23 @@ func (s *Service) Stop() {
 	s.owed.Wait()
 }
 
-// purgeEvery is how often ended requests are looked through.
-const purgeEvery = time.Hour
+// Ended requests are looked through every so often, and first when the start is
+// over: a process may not last until the second time.
+const (
+	purgeEvery = time.Hour
+	firstPurge = time.Minute
+)
 
 // Purge removes what is older than async.result_ttl, now and then, until ctx ends.
 func (s *Service) Purge(ctx context.Context) error {
-	ticker := time.NewTicker(purgeEvery)
-	defer ticker.Stop()
+	timer := time.NewTimer(firstPurge)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-timer.C:
+			timer.Reset(purgeEvery)
 			if err := s.lapse(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Log.Warn().Err(err).Msg("end requests whose question nobody answers")
 			}

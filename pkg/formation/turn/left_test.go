@@ -123,3 +123,23 @@ func TestFrames_OfACancelledTurnEndAlsoWhenTheClockIsSetBack(t *testing.T) {
 		t.Errorf("after 20 seconds: %v", err)
 	}
 }
+
+func TestPurge_ComesSoonAfterTheStartAlsoOfAProcessThatDoesNotLastAnHour(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, path, "a", say("hi"), options{noJobs: true})
+		h := begin(t, p, turn.Request{})
+		wait(t, h)
+		<-time.After(2 * time.Hour) // results are kept for one
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer stop()
+		if err := p.Purge(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := request.Get(t.Context(), p.db, h.ID); err == nil {
+			t.Error("it is still there")
+		}
+		p.stop()
+	})
+}
