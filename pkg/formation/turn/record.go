@@ -17,8 +17,12 @@ import (
 )
 
 // settleEvery is how often the end of a turn is tried to be stored once it
-// could not be.
-const settleEvery = time.Second
+// could not be. From so many tries on, an end that something else than a lack of
+// room keeps from being stored is stored as a failure instead.
+const (
+	settleEvery = time.Second
+	settleTries = 10
+)
 
 // end writes how a turn ended and tells everybody who waits. A turn that was
 // cut because the process stops stays open: it resumes.
@@ -58,12 +62,14 @@ func (s *Service) log(rec *request.Record) *zerolog.Logger {
 	return &log
 }
 
+const textUnstored = "the answer could not be stored"
+
 // unstored is what a caller gets instead of an answer that was not stored.
 func unstored(err error) error {
 	if fault.KindOf(err) != fault.Internal {
 		return err
 	}
-	return fault.Wrap(fault.Internal, "", "the answer could not be stored", err)
+	return fault.Wrap(fault.Internal, "", textUnstored, err)
 }
 
 // endCompleted records an answer. One that is a question leaves the request
@@ -164,67 +170,96 @@ func (s *Service) endCancelled(t *live) (lost error) {
 // to its readers as a cancelled one. A commit that fails is tried again in the
 // background.
 func (s *Service) commitEnd(t *live, e request.End, closing []Frame, more func(*store.Tx) error) (ended bool, err error) {
-	b, trace := t.stream.last(), t.close(e.Status, e.AgentID, t.err)
-	did := false // not the result, which is read while settle tries on
-	commit := func(tx *store.Tx) (err error) {
-		if did, err = request.Finish(tx, e); err != nil {
-			return err
-		}
-		if did && more != nil {
-			if err := more(tx); err != nil {
-				return err
-			}
-		}
-		if t.journalled.Load() {
-			if err := request.DropSteps(tx, t.rec.ID); err != nil {
-				return err
-			}
-		}
-		if t.filed && e.Status != request.AwaitingClarification {
-			if err := request.DropFiles(tx, t.rec.ID); err != nil {
-				return err
-			}
-		}
-		if trace != nil {
-			if err := request.SaveTrace(tx, t.rec.ID, trace); err != nil {
-				return err
-			}
-		}
-		if b.closing = closing; !did {
-			b.closing = t.stream.cancelled(e.At.Sub(t.rec.CreatedAt))
-		}
-		return b.append(tx)
-	}
+	end := &ending{turn: t, end: e, closing: closing, more: more, batch: t.stream.last(), trace: t.close(e.Status, e.AgentID, t.err)}
 	// The turn's context may have ended: how it ended is stored all the same.
-	if err = s.cfg.DB.Write(context.WithoutCancel(t.ctx), commit); err == nil {
-		b.show()
-		return did, nil
+	if err = s.cfg.DB.Write(context.WithoutCancel(t.ctx), end.commit); err == nil {
+		end.batch.show()
+		return end.first, nil
 	}
 	if !final(err) {
-		s.owed.Go(func() { s.settle(t, commit) })
+		s.owed.Go(func() { s.settle(end) })
 	}
 	return false, err
+}
+
+// ending is what the last commit of a turn writes.
+type ending struct {
+	turn    *live
+	end     request.End
+	closing []Frame
+	more    func(*store.Tx) error // nil for nothing
+	batch   *batch
+	trace   []byte // nil for none
+	first   bool   // the record had not ended before
+}
+
+func (e *ending) commit(tx *store.Tx) (err error) {
+	t, id := e.turn, e.end.ID
+	if e.first, err = request.Finish(tx, e.end); err != nil {
+		return err
+	}
+	if e.first && e.more != nil {
+		if err := e.more(tx); err != nil {
+			return err
+		}
+	}
+	if t.journalled.Load() {
+		if err := request.DropSteps(tx, id); err != nil {
+			return err
+		}
+	}
+	if t.filed && e.end.Status != request.AwaitingClarification {
+		if err := request.DropFiles(tx, id); err != nil {
+			return err
+		}
+	}
+	if e.trace != nil {
+		if err := request.SaveTrace(tx, id, e.trace); err != nil {
+			return err
+		}
+	}
+	if e.batch.closing = e.closing; !e.first {
+		e.batch.closing = t.stream.cancelled(e.end.At.Sub(t.rec.CreatedAt))
+	}
+	return e.batch.append(tx)
 }
 
 // settle tries to store the end of a turn until it is, so that a full disk
 // leaves no request open for ever. The next process resumes what is still owed
 // when this one stops.
-func (s *Service) settle(t *live, commit func(*store.Tx) error) {
+func (s *Service) settle(e *ending) {
 	ticker := time.NewTicker(settleEvery)
 	defer ticker.Stop()
-	for {
+	for try := 1; ; try++ {
 		select {
 		case <-ticker.C:
 		case <-s.life.Done():
 			return
 		}
-		err := s.cfg.DB.Write(context.WithoutCancel(s.life), commit)
+		err := s.cfg.DB.Write(context.WithoutCancel(s.life), e.commit)
 		if err == nil {
-			s.log(&t.rec).Info().Msg("stored the end of a turn after all")
+			s.log(&e.turn.rec).Info().Msg("stored the end of a turn after all")
 		}
 		if err == nil || final(err) {
 			return
 		}
+		if try < settleTries || fault.KindOf(err) == fault.Unavailable {
+			continue
+		}
+		if s.cfg.DB.Write(context.WithoutCancel(s.life), e.failed().commit) == nil {
+			s.log(&e.turn.rec).Error().Err(err).Msg("the end of a turn can't be stored; it has failed")
+			return
+		}
+	}
+}
+
+// failed is the end of a turn whose own end can't be stored, which is a failure
+// already as far as its caller knows. It writes nothing that it need not.
+func (e *ending) failed() *ending {
+	const code = "INTERNAL_ERROR"
+	return &ending{
+		turn: e.turn, batch: e.batch, closing: e.turn.stream.failed(textUnstored, "error.processing", code),
+		end: request.End{ID: e.end.ID, Status: request.Failed, Error: textUnstored, ErrorCode: code, At: e.end.At},
 	}
 }
 

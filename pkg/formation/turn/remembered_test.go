@@ -3,15 +3,19 @@ package turn_test
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/formation/chat"
 	"github.com/agentformation/service/pkg/formation/memory"
 	"github.com/agentformation/service/pkg/formation/overlord"
 	"github.com/agentformation/service/pkg/formation/request"
+	"github.com/agentformation/service/pkg/formation/store"
 	"github.com/agentformation/service/pkg/formation/turn"
 )
 
@@ -77,4 +81,29 @@ func TestTurn_ThatUsesTheIDOfAPurgedRequestIsRememberedToo(t *testing.T) {
 	if diff := cmp.Diff(want, transcript(t, p, "s")); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func TestTurn_AnAnswerThatCanNeverBeStoredEndsFailed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.db")
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, path, "a", say("hi"), options{noJobs: true})
+		if err := p.db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Exec(`CREATE TRIGGER broken BEFORE INSERT ON messages BEGIN SELECT RAISE(ABORT, 'broken'); END`)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		h := begin(t, p, turn.Request{Stream: true, IdempotencyKey: "k"})
+		if _, err := h.Wait(t.Context()); fault.KindOf(err) != fault.Internal {
+			t.Errorf("its caller gets %v", err)
+		}
+		<-time.After(time.Minute)
+		if got := record(t, p, h.ID); got.Status != request.Failed || got.ErrorCode != "INTERNAL_ERROR" || got.Result != "" {
+			t.Errorf("a minute later it is %s %s %q", got.Status, got.ErrorCode, got.Result)
+		} else if told := frames(t, find(t, p, h.ID), 0); !strings.HasPrefix(told[len(told)-2], "error ") || !strings.HasPrefix(told[len(told)-1], "done ") {
+			t.Errorf("its stream is %q", told)
+		}
+		p.stop()
+	})
 }
