@@ -210,6 +210,11 @@ func (s *staging) publish(now func() time.Time) (movedTo string, err error) {
 	err = unix.Rename(s.path, s.home) // also onto an empty directory
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		movedTo = s.home + ".before-restore-" + now().UTC().Format("20060102T150405Z")
+		if _, taken := os.Lstat(movedTo); taken == nil {
+			// Nothing has changed yet, and a whole home would be in the next one's way.
+			err = fault.Errorf(fault.Conflict, nameHome, "%s is there already", movedTo)
+			return "", errors.Join(err, s.discard())
+		}
 		err = s.exchange(movedTo)
 	}
 	if err != nil {
@@ -229,9 +234,6 @@ func (s *staging) publish(now func() time.Time) (movedTo string, err error) {
 // exchange swaps the two, so that there is a home at every moment, and then
 // names the old one. A file system that cannot swap moves twice.
 func (s *staging) exchange(movedTo string) error {
-	if _, err := os.Lstat(movedTo); err == nil {
-		return fault.Errorf(fault.Conflict, nameHome, "%s is there already", movedTo)
-	}
 	err := unix.Renameat2(unix.AT_FDCWD, s.path, unix.AT_FDCWD, s.home, unix.RENAME_EXCHANGE)
 	if err == nil {
 		return os.Rename(s.path, movedTo)

@@ -244,6 +244,12 @@ func TestRestore_ByForceMovesTheOldHomeAside(t *testing.T) {
 	_, err = Restore(t.Context(), bytes.NewReader(data), h.dir, opts)
 	assertFault(t, err, fault.Conflict, nameHome, "there already")
 	assertRegistry(t, h.dir, "1.0.0")
+	// It is not in the way of the next.
+	opts.Now = func() time.Time { return time.Unix(1700000001, 0) }
+	if _, err := Restore(t.Context(), bytes.NewReader(data), h.dir, opts); err != nil {
+		t.Error(err)
+	}
+	assertRegistry(t, h.dir, "1.0.0")
 }
 
 func TestRestore_KilledInTheMiddleLeavesTheHomeAndCanBeRepeated(t *testing.T) {
