@@ -3,6 +3,8 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -43,9 +45,32 @@ func (a *API) writeLine(line auditLine) {
 	}
 	text, err := json.Marshal(line)
 	if err == nil {
-		_, err = a.cfg.AuditLog.Write(append(text, '\n'))
+		err = a.auditLines.write(a.cfg.AuditLog, append(text, '\n'))
 	}
 	if err != nil {
 		a.cfg.Log.Error().Err(err).Msg("the audit log file is not written")
 	}
+}
+
+// lines keeps a line that was cut off, as on a full disk, from running into the
+// next one. The zero value is ready.
+type lines struct {
+	mu   sync.Mutex // guards torn, and a line from others
+	torn bool
+}
+
+func (l *lines) write(to io.Writer, line []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	n, err := to.Write(line)
+	switch {
+	case err == nil:
+		l.torn = false
+	case n > 0:
+		l.torn = line[n-1] != '\n'
+	}
+	return err
 }

@@ -86,7 +86,8 @@ type API struct {
 	page     []byte
 	// unproven has room for the uploads whose signature covers the body, so
 	// that it can be checked only when the body is on disk.
-	unproven chan struct{}
+	unproven   chan struct{}
+	auditLines lines
 }
 
 // maxUnproven bounds what a stranger who knows a key id can make us store: this
