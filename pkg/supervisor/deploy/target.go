@@ -67,6 +67,8 @@ func (f *formation) target(snap process.Snapshot) Target {
 	return Target{Port: f.socket.Port(), Launch: snap.LaunchID}
 }
 
+// errUnavailable says that nobody serves. The text ends with the status: clients,
+// such as pkg/client, tell by that whether to wait or to start the formation.
 func errUnavailable(id string, status process.Status) error {
 	return fault.Errorf(fault.Unavailable, "FormationUnavailable", "Formation '%s' is %s", id, status)
 }
