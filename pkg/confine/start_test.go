@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agentformation/service/test/testprogram"
 )
 
 // settled is what a process does that was started by Start: it settles, as
@@ -97,10 +99,6 @@ func TestStart_BeginsAsAnotherUserForGood(t *testing.T) {
 // open copies a program to where every user gets at it.
 func open(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir, err := os.MkdirTemp("", "confine")
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +109,7 @@ func open(t *testing.T, path string) string {
 		}
 	})
 	to := filepath.Join(dir, "program")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(to, text, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), testprogram.Copy(path, to)); err != nil {
 		t.Fatal(err)
 	}
 	return to

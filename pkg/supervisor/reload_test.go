@@ -17,6 +17,7 @@ import (
 	"github.com/agentformation/service/pkg/client"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 	"github.com/agentformation/service/test/testports"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 func TestReload_UnderLoadFailsNothing(t *testing.T) {
@@ -88,7 +89,7 @@ func TestReload_IsRefusedWithTheReason(t *testing.T) {
 		}},
 		{"another program", "it is not for you", func() {
 			script := filepath.Join(t.TempDir(), "script")
-			if err := os.WriteFile(script, []byte("#!/bin/sh\necho it is not for you >&2\nexit 3\n"), 0o755); err != nil {
+			if err := testprogram.Write(script, []byte("#!/bin/sh\necho it is not for you >&2\nexit 3\n")); err != nil {
 				t.Fatal(err)
 			}
 			s.install(script)

@@ -20,6 +20,7 @@ import (
 	"github.com/agentformation/service/pkg/client"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 	"github.com/agentformation/service/test/testports"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 // served is a supervisor in a process of its own.
@@ -72,11 +73,7 @@ func (s *served) install(program string) {
 	if os.Link(program, s.binary) == nil {
 		return
 	}
-	text, err := os.ReadFile(program) // on another file system
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(s.binary, text, 0o755); err != nil {
+	if err := testprogram.Copy(program, s.binary); err != nil { // it is on another file system
 		s.t.Fatal(err)
 	}
 }

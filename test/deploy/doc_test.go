@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agentformation/service/test/testprogram"
 )
 
 // repository returns the root of the repository, absolute.
@@ -44,7 +46,7 @@ func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = os.WriteFile(path, []byte(text), mode)
+		err = testprogram.Write(path, []byte(text))
 	}
 	if err == nil {
 		err = os.Chmod(path, mode) // whatever the umask is

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentformation/service/test/e2e/harness"
 	"github.com/agentformation/service/test/fakellm"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 // fewRestarts keeps the time to "crashed" short; the policy is the same.
@@ -35,7 +36,7 @@ func breakRuntime(t *testing.T, dir string) (starts func() int) {
 	t.Helper()
 	counter := filepath.Join(dir, "starts")
 	script := fmt.Sprintf("#!/bin/sh\necho x >>%s\necho 'reading the disk' >&2\necho 'the disk is on fire' >&2\nexit 3\n", counter)
-	replace(t, dir, func(path string) error { return os.WriteFile(path, []byte(script), 0o755) })
+	replace(t, dir, func(path string) error { return testprogram.Write(path, []byte(script)) })
 	return func() int {
 		text, _ := os.ReadFile(counter)
 		return strings.Count(string(text), "x")
@@ -55,7 +56,7 @@ func replace(t *testing.T, dir string, write func(path string) error) {
 }
 
 func writeScript(path, body string) error {
-	return os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755)
+	return testprogram.Write(path, []byte("#!/bin/sh\n"+body+"\n"))
 }
 
 func linkProgram(from, to string) error { return os.Link(from, to) }

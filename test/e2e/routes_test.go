@@ -355,7 +355,15 @@ func (w *refusals) lifecycleRefusals() {
 	w.seen["FormationUnavailable"] = true
 	w.call("POST /rpc/formations/{id}/start", "one", nil, http.StatusOK)
 	updated := make(chan harness.Reply, 1)
-	go func() { updated <- w.s.Update("one", w.files.Version("9.0.0").With("init: exec sleep 600\n")) }()
+	go func() {
+		for { // it is refused while one of the rollbacks below is looked at
+			reply := w.s.Update("one", w.files.Version("9.0.0").With("init: exec sleep 600\n"))
+			if reply.Text("error") != "UpdateInProgress" {
+				updated <- reply
+				return
+			}
+		}
+	}()
 	harness.Until(w, "the update is in progress", func() bool {
 		return w.s.RPC(http.MethodPost, "/rpc/formations/one/rollback").Text("error") == "UpdateInProgress"
 	})

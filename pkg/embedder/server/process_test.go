@@ -19,6 +19,7 @@ import (
 	"github.com/agentformation/service/pkg/embedder/server"
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/filelock"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 func TestEmbed_FetchesLoadsAndGivesThePlainVectors(t *testing.T) {
@@ -280,11 +281,7 @@ func TestKeeper_LetsInWhomItIsTold(t *testing.T) {
 	r := newRig(t)
 	keep(t, r, &embedder.UIDRange{First: 61_000, Last: 61_009})
 	exe := filepath.Join(r.dir, "caller") // where those users reach it
-	data, err := os.ReadFile(self())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(exe, data, 0o755); err != nil {
+	if err := testprogram.Copy(self(), exe); err != nil {
 		t.Fatal(err)
 	}
 	call := func(uid uint32) (string, error) {

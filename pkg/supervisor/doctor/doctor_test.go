@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/agentformation/service/pkg/supervisor/doctor"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 // healthy is a home and a host without a fault that this test can arrange.
@@ -40,7 +41,7 @@ func healthy(t *testing.T) doctor.Config {
 		}
 	}
 	runtime := filepath.Join(home, "formation-runtime")
-	if err := os.WriteFile(runtime, []byte("#!/bin/sh\necho formation-runtime version 1.2.3 \\(abc\\)\n"), 0o700); err != nil {
+	if err := testprogram.Write(runtime, []byte("#!/bin/sh\necho formation-runtime version 1.2.3 \\(abc\\)\n")); err != nil {
 		t.Fatal(err)
 	}
 	return doctor.Config{
@@ -113,6 +114,12 @@ func TestRun_TellsEachFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	program := func(t *testing.T, path, text string) {
+		t.Helper()
+		if err := testprogram.Write(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	write := func(t *testing.T, path, text string, mode fs.FileMode) {
 		t.Helper()
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
@@ -181,12 +188,12 @@ func TestRun_TellsEachFault(t *testing.T) {
 			"runtime", doctor.Fail, "neither beside", "beside the supervisor",
 		},
 		"broken runtime": {
-			func(t *testing.T, cfg *doctor.Config) { write(t, cfg.Runtime, "#!/bin/sh\nexit 3\n", 0o700) },
+			func(t *testing.T, cfg *doctor.Config) { program(t, cfg.Runtime, "#!/bin/sh\nexit 3\n") },
 			"runtime", doctor.Fail, "exit status 3", "beside the supervisor",
 		},
 		"other runtime": {
 			func(t *testing.T, cfg *doctor.Config) {
-				write(t, cfg.Runtime, "#!/bin/sh\necho formation-runtime version 1.2.2\n", 0o700)
+				program(t, cfg.Runtime, "#!/bin/sh\necho formation-runtime version 1.2.2\n")
 			},
 			"runtime", doctor.Warn, "1.2.2", "same release",
 		},

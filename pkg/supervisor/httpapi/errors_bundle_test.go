@@ -6,6 +6,7 @@ import (
 
 	"github.com/agentformation/service/pkg/supervisor/deploy"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 const one = "/rpc/formations/:id"
@@ -139,10 +140,7 @@ func ownBinary(c *deploy.Config) {
 	link := filepath.Join(c.Dirs.Cache, "runtime")
 	err := os.MkdirAll(c.Dirs.Cache, 0o700)
 	if err == nil && os.Link(c.Child.Binary, link) != nil {
-		var text []byte
-		if text, err = os.ReadFile(c.Child.Binary); err == nil {
-			err = os.WriteFile(link, text, 0o700)
-		}
+		err = testprogram.Copy(c.Child.Binary, link)
 	}
 	if err != nil {
 		panic(err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/agentformation/service/pkg/supervisor/ports"
 	"github.com/agentformation/service/pkg/supervisor/process"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 // earlierSupervisor is a supervisor that launches the sample in SUPERVISOR_HOME
@@ -263,24 +263,10 @@ func (f *fixture) unprivileged() {
 	const nobody = 65534
 	f.uid = nobody
 	program := filepath.Join(f.home, "program") // the test binary lies where only root comes
-	if err := errors.Join(copyFile(os.Args[0], program), os.Chmod(f.home, 0o755), os.Chown(f.home, nobody, nobody)); err != nil {
+	if err := errors.Join(testprogram.Copy(os.Args[0], program), os.Chmod(f.home, 0o755), os.Chown(f.home, nobody, nobody)); err != nil {
 		f.t.Fatal(err)
 	}
 	f.spec.Binary = program
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close(), os.Chmod(to, 0o755))
 }
 
 // record is what the tests read of a run record.
