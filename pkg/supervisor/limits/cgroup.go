@@ -315,10 +315,12 @@ func (g *group) procs() []int {
 	return all
 }
 
-// How long and how often remove waits for the killed to be gone.
+// How long, how often and how many times at least remove looks for the killed to
+// be gone: where nothing gets a processor for a while, the time alone says little.
 const (
 	removeTime  = 2 * time.Second
 	removeEvery = 2 * time.Millisecond
+	removeLooks = 100
 )
 
 // remove kills what is left in the group and removes it.
@@ -331,18 +333,16 @@ func (g *group) remove() error {
 	}
 	ticker := time.NewTicker(removeEvery)
 	defer ticker.Stop()
-	end := time.NewTimer(removeTime)
-	defer end.Stop()
-	for {
+	end := time.Now().Add(removeTime)
+	for looks := 1; ; looks++ {
 		err := g.kill()
 		if g.gone() {
 			return nil
 		}
-		select {
-		case <-ticker.C:
-		case <-end.C:
+		if looks >= removeLooks && time.Now().After(end) {
 			return errors.Join(fmt.Errorf("remove the cgroup: processes %v are still in it", g.procs()), err)
 		}
+		<-ticker.C
 	}
 }
 

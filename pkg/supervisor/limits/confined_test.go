@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/agentformation/service/pkg/confine"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 // tries is a shell function that says whether a command succeeds.
@@ -47,7 +49,11 @@ func (h house) furnish(t *testing.T) {
 	h.write(t, filepath.Join(h.home, "config.yaml"), "secret", 0o600)
 	h.write(t, filepath.Join(h.home, "formations/other/state/memory.db"), "secret", 0o600)
 	h.write(t, filepath.Join(h.VersionDir, "formation.afs"), "public", 0o600)
-	h.write(t, filepath.Join(h.VersionDir, "tools/run"), "#!/bin/sh\nexit 0\n", 0o700)
+	tool := filepath.Join(h.VersionDir, "tools/run")
+	err := errors.Join(os.MkdirAll(filepath.Dir(tool), 0o700), testprogram.Write(tool, []byte("#!/bin/sh\nexit 0\n")), os.Chmod(tool, 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
 	h.write(t, filepath.Join(h.StateDir, "deep/memory.db"), "own", 0o600)
 	h.write(t, filepath.Join(h.RunDir, "control.pem"), "keys", 0o600)
 	h.write(t, filepath.Join(h.RunDir, "launch-1.json"), "record", 0o600)

@@ -45,12 +45,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// patience bounds every wait for another process. Nothing takes this long unless
+// it is broken.
+const patience = time.Minute
+
 // child is what the processes under test do. All are bounded, should a limit not
 // hold.
 func child(does string, args []string) int {
 	switch does {
-	case "allocate": // for ever, 1 MiB at a time
-		return allocate(1 << 30)
+	case "allocate": // far more than it may, and keep it until somebody looks
+		allocate(256 << 20)
+		await()
 	case "allocate-in-tools": // three processes that hold 30 MiB each
 		for range 3 {
 			cmd := exec.Command("/proc/self/exe", "child", "hold", "30")
@@ -72,8 +77,10 @@ func child(does string, args []string) int {
 			}
 		}
 		fmt.Println(n)
-	case "spin": // until it is killed, or the time is over
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	case "spin": // when it is told to, until it is killed or the time is over
+		fmt.Println("ready")
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		for end := time.Now().Add(2 * patience); time.Now().Before(end); {
 		}
 	case "exec":
 		if err := syscall.Exec(args[0], args, os.Environ()); err != nil {
@@ -90,7 +97,7 @@ func child(does string, args []string) int {
 // kept is what allocate took, so that it is not collected.
 var kept [][]byte
 
-func allocate(bound int) int {
+func allocate(bound int) {
 	const step = 1 << 20
 	for range bound / step {
 		b := make([]byte, step)
@@ -99,16 +106,15 @@ func allocate(bound int) int {
 		}
 		kept = append(kept, b)
 	}
-	return 0
 }
 
-// await ends with its parent's pipe, or after a minute.
+// await ends with its parent's pipe, or when nobody can wait for it any more.
 func await() {
 	done := make(chan struct{})
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(2 * patience):
 	}
 }
 
@@ -229,7 +235,7 @@ func (p *process) await() {
 	p.t.Helper()
 	select {
 	case <-p.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatalf("the process lives on: %s", p.wrote())
 	}
 }
@@ -252,7 +258,7 @@ func (p *process) untilOut(text string) {
 // until waits for something that another process does.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

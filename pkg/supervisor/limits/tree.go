@@ -148,10 +148,11 @@ func (t *tree) memory(limit int64) int64 {
 	return exact
 }
 
-// How long and how often kill looks for what is left.
+// How long, how often and how many times at least kill looks for what is left.
 const (
 	treeKillTime  = 5 * time.Second
 	treeKillEvery = 2 * time.Millisecond
+	treeKillLooks = 100
 )
 
 // kill kills the members until none is left: between two looks they may start
@@ -159,9 +160,8 @@ const (
 func (t *tree) kill() {
 	ticker := time.NewTicker(treeKillEvery)
 	defer ticker.Stop()
-	end := time.NewTimer(treeKillTime)
-	defer end.Stop()
-	for {
+	end := time.Now().Add(treeKillTime)
+	for looks := 1; ; looks++ {
 		t.look(true)
 		left := false
 		for pid := range t.members {
@@ -170,13 +170,9 @@ func (t *tree) kill() {
 				_ = killIf(pid, func() bool { return t.alive(pid) })
 			}
 		}
-		if !left {
+		if !left || looks >= treeKillLooks && time.Now().After(end) {
 			return
 		}
-		select {
-		case <-ticker.C:
-		case <-end.C:
-			return
-		}
+		<-ticker.C
 	}
 }

@@ -18,7 +18,8 @@ const (
 	fullEvery = 10 * time.Second
 	// eventsEvery is the time between two looks at the counters of a cgroup.
 	eventsEvery = time.Second
-	// recent is how old a counter's step may be to be the cause of an end.
+	// recent is how long a process that ends of a counter's step may take: one that
+	// is seen alive later has outlived it.
 	recent = 3 * time.Second
 	// diskEvery is the least time between two sums of the disk in use; a sum may
 	// take one diskShare-th of the time.
@@ -44,7 +45,8 @@ type watch struct {
 	reason       string // why the watcher ended the process
 	tree         *tree  // nil when the kernel holds the limits
 	oom, forks   uint64
-	oomAt, forkd time.Time // when the counters last stepped
+	oomAt, forkd time.Time // when the counters last stepped; zero when the process has outlived it
+	began        uint64    // start time of the process
 }
 
 func (g *Guard) newWatch(pid int, r *run, kill func(string)) *watch {
@@ -61,6 +63,9 @@ func (g *Guard) newWatch(pid int, r *run, kill func(string)) *watch {
 func (w *watch) start() {
 	w.oomKills, w.refused = w.run.group.oomKills(), w.run.group.refusedForks()
 	w.oom, w.forks = w.oomKills.read(), w.refused.read()
+	if s, err := statOf(w.pid); err == nil {
+		w.began = s.start
+	}
 	go w.loop()
 }
 
@@ -73,12 +78,11 @@ func (w *watch) stop() string {
 	if w.reason != "" {
 		return w.reason
 	}
-	now := time.Now()
-	w.lookEvents(now)
-	switch {
-	case within(w.oomAt, now):
+	w.lookEvents(time.Now())
+	switch { // whoever asks may come late
+	case !w.oomAt.IsZero():
 		return memoryReason(w.g.cfg.Limits.Memory)
-	case within(w.forkd, now):
+	case !w.forkd.IsZero():
 		return pidsReason(w.g.cfg.Limits.Pids)
 	}
 	return ""
@@ -201,7 +205,20 @@ func (w *watch) lookEvents(now time.Time) time.Duration {
 		}
 		w.forks, w.forkd = n, now
 	}
+	w.outlive(now)
 	return untilTick(time.Now())
+}
+
+// outlive forgets the steps of counters that the process did not end of.
+func (w *watch) outlive(now time.Time) {
+	for _, at := range []*time.Time{&w.oomAt, &w.forkd} {
+		if at.IsZero() || within(*at, now) {
+			continue
+		}
+		if s, err := statOf(w.pid); err == nil && s.start == w.began && s.state != 'Z' && s.state != 'X' {
+			*at = time.Time{}
+		}
+	}
 }
 
 // untilTick is the time until the next look at counters. All watchers look at
