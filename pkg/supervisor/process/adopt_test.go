@@ -459,7 +459,7 @@ func TestReexec_KeepsChildrenSocketsAndExitStatus(t *testing.T) {
 	out := f.runToEnd("SUPERVISOR_END=exec")
 	// It became itself again, adopted its child, and killed it with SIGKILL; see
 	// secondLife.
-	if want := "same process=true bound=true adopted=true exit=signal: killed replaced=true refused=0\n"; !strings.HasSuffix(out, want) {
+	if want := "same process=true bound=true adopted=true exit=signal: killed replaced=true refused=0\n"; !strings.HasSuffix(plainKill(out), want) {
 		t.Errorf("got %s, want %s", out, want)
 	}
 	if !f.refused() {

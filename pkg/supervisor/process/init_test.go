@@ -23,7 +23,7 @@ func TestInit_RunsOnceBeforeTheFirstLaunchOnly(t *testing.T) {
 	f.spec.Init = `echo "$PWD"; echo "$FORMATION_ID $ALLOWED $SVC_LAUNCH_TOKEN"; echo oops >&2; echo ran >> runs`
 	m := f.manager()
 	// The time of init does not count against readiness.
-	f.spec.ReadyTimeout = 30 * time.Second
+	f.spec.ReadyTimeout = patience
 	if err := m.Start(t.Context(), f.spec, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestInit_FailureIsASpawnErrorWithItsLastLines(t *testing.T) {
 			m := f.manager()
 			err := m.Start(t.Context(), f.spec, nil)
 			got := fault.From(err)
-			if got.Kind != fault.Failed || got.Name != "SpawnError" || !strings.HasPrefix(got.Message, c.want) {
+			if got.Kind != fault.Failed || got.Name != "SpawnError" || !strings.HasPrefix(plainKill(got.Message), c.want) {
 				t.Errorf("start: %v; want SpawnError %q", err, c.want)
 			}
 			if e := m.Snapshot().LastExit; e == nil || !strings.HasPrefix(e.Reason, "init failed (") {
@@ -113,9 +113,9 @@ func (f *fixture) helper() int {
 func TestInit_EndsWithItsWholeGroupWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
 	f := setup(t, "ok")
-	f.spec.Init, f.spec.InitTimeout = "echo waiting >&2;"+slowInit, time.Second
+	f.spec.Init, f.spec.InitTimeout = "echo waiting >&2;"+slowInit, 5*time.Second
 	err := f.manager().Start(t.Context(), f.spec, nil)
-	if got := fault.From(err); got.Name != "SpawnError" || got.Message != "init failed (not finished within 1s): waiting" {
+	if got := fault.From(err); got.Name != "SpawnError" || got.Message != "init failed (not finished within 5s): waiting" {
 		t.Errorf("start: %v", err)
 	}
 	awaitGone(t, f.helper())
@@ -170,6 +170,7 @@ func TestInit_LeftoverOfADeadSupervisorIsKilledWhenProven(t *testing.T) {
 	f.spec.Dir = f.home
 	end := f.runSupervisor("SUPERVISOR_INIT=" + slowInit)
 	helper := f.helper()
+	eventually(t, "init is recorded", func() bool { return len(f.records()) == 1 }) // it may have been quicker
 	end()
 	if !alive(helper) || len(f.records()) != 1 {
 		t.Fatalf("init does not outlive the supervisor: alive %v, records %v", alive(helper), f.records())

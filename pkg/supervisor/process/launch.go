@@ -280,7 +280,7 @@ func (m *Manager) spawn(ctx context.Context, c *child) error {
 		c.stdout = l.stdout
 	}
 	switch cause := context.Cause(ctx); {
-	case err != nil && c.proc == nil && cause != nil:
+	case err != nil && c.proc == nil && cause != nil && !errors.Is(cause, errNotReady):
 		_ = m.stillborn(c, err)
 		return cause
 	case err != nil && c.proc == nil:

@@ -156,7 +156,7 @@ func (f *formation) Load(ctx context.Context, req control.LoadRequest, progress 
 		<-ctx.Done()
 		return control.Loaded{}, ctx.Err()
 	case f.mode == "slow":
-		for i := range 30 {
+		for i := range 50 {
 			progress("step " + strconv.Itoa(i))
 			for range 4 {
 				<-tick.C

@@ -153,6 +153,14 @@ func (p *proc) awaitDeath(limit time.Duration) bool {
 	case <-p.exited:
 		return true
 	case <-timer.C:
+		if !p.over() {
+			return false
+		}
+	}
+	select { // it has ended, only the watching is not there yet
+	case <-p.exited:
+		return true
+	case <-p.detached:
 		return false
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/agentformation/service/pkg/supervisor/ports"
 	"github.com/agentformation/service/pkg/supervisor/process"
+	"github.com/agentformation/service/test/testports"
 )
 
 // patience bounds every wait for a foreign process. Nothing takes this long
@@ -50,7 +51,7 @@ func setup(t *testing.T, mode string) *fixture {
 	f.cfg = process.ManagerConfig{
 		Log:            zerolog.New(zerolog.NewTestWriter(t)),
 		HealthInterval: time.Second,
-		HealthTimeout:  5 * time.Second,
+		HealthTimeout:  patience,
 		Unavailable:    http.HandlerFunc(unavailable),
 		Notify:         func(e process.Event) { f.events <- e },
 		Policy:         process.Policy{Base: time.Millisecond, MaxDelay: 10 * time.Millisecond},
@@ -67,37 +68,24 @@ func specIn(home, mode string) process.Spec {
 		// The race detector otherwise takes a second to end each child.
 		Env: []string{modeEnv + "=" + mode, "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"},
 		// Generous: the machine may be busy building.
-		ReadyTimeout: 30 * time.Second, DrainTimeout: 5 * time.Second, KillTimeout: 5 * time.Second,
+		ReadyTimeout: patience, DrainTimeout: patience, KillTimeout: patience,
 	}
 }
 
-// freeSocket leases a port of its own.
+// freeSocket leases a port that is this test's also while nobody listens on it.
 func freeSocket(t *testing.T) *ports.Socket {
 	t.Helper()
-	var err error
-	for range 20 { // between the two lines another program may take the port
-		var s *ports.Socket
-		if s, err = leaseFree(); err == nil {
-			t.Cleanup(func() { s.Close() })
-			return s
-		}
-	}
-	t.Fatal(err)
-	return nil
-}
-
-func leaseFree() (*ports.Socket, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	first := testports.Block(t)
+	pool, err := ports.New(ports.Config{Host: "127.0.0.1", First: first, Last: first + testports.BlockSize - 1})
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	pool, err := ports.New(ports.Config{Host: "127.0.0.1", First: port, Last: port})
+	s, err := pool.Lease("sample")
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	return pool.Lease("sample")
+	t.Cleanup(func() { s.Close() })
+	return s
 }
 
 func unavailable(w http.ResponseWriter, _ *http.Request) {
@@ -225,6 +213,22 @@ func kill(t *testing.T, pid int) {
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("process %d is gone", pid), func() bool { return !alive(pid) })
+}
+
+// awaitReaped waits until the manager has seen its own child's end.
+func awaitReaped(t *testing.T, pid int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("process %d is reaped", pid), func() bool {
+		_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// plainKill is a text that tells of children which the test has killed. One that
+// is killed while the kernel kills any process of the machine for want of memory
+// is told to have met that, too.
+func plainKill(text string) string {
+	return strings.ReplaceAll(text, "killed, likely out of memory", "signal: killed")
 }
 
 // alive tells whether a process lives; a zombie does not.

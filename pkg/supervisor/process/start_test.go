@@ -254,15 +254,15 @@ func TestStart_ProgramThatIsNoChildFailsAtOnce(t *testing.T) {
 
 func TestStart_ProgressMovesTheDeadline(t *testing.T) {
 	t.Parallel()
-	f := setup(t, "slow") // 6 s in steps of 200 ms
-	f.spec.ReadyTimeout = 5 * time.Second
+	f := setup(t, "slow") // 10 s in steps of 200 ms
+	f.spec.ReadyTimeout = 8 * time.Second
 	m := f.manager()
 	var news []string
 	err := m.Start(t.Context(), f.spec, func(stage, message string, _, _ int) { news = append(news, stage+": "+message) })
 	if err != nil {
 		t.Fatalf("start: %v; news %v", err, news)
 	}
-	for _, want := range []string{"spawning: starting the formation's process", "health_check: step 0", "health_check: step 29"} {
+	for _, want := range []string{"spawning: starting the formation's process", "health_check: step 0", "health_check: step 49"} {
 		if !slices.Contains(news, want) {
 			t.Errorf("no news %q in %q", want, news)
 		}
@@ -272,7 +272,7 @@ func TestStart_ProgressMovesTheDeadline(t *testing.T) {
 func TestStart_WithoutProgressEndsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	f := setup(t, "stuck")
-	f.spec.ReadyTimeout = 2 * time.Second
+	f.spec.ReadyTimeout = 5 * time.Second // of which the process itself needs some
 	m := f.manager()
 	var most int
 	err := m.Start(t.Context(), f.spec, func(_, _ string, attempt, attempts int) {
@@ -281,11 +281,23 @@ func TestStart_WithoutProgressEndsAtTheDeadline(t *testing.T) {
 			t.Errorf("attempt %d of %d", attempt, attempts)
 		}
 	})
-	if got := fault.From(err); got.Name != "HealthCheckFailed" || !strings.Contains(got.Message, "did not become ready within 2s") {
+	if got := fault.From(err); got.Name != "HealthCheckFailed" || !strings.Contains(got.Message, "did not become ready within 5s") {
 		t.Errorf("start: %+v", got)
 	}
 	if most == 0 {
 		t.Error("no attempt was counted while waiting")
+	}
+	f.assertCrashed(m)
+}
+
+// The deadline may also pass before there is a process.
+func TestStart_WithoutTimeForAProcessIsAFailureAndNoInterruption(t *testing.T) {
+	t.Parallel()
+	f := setup(t, "ok")
+	f.spec.ReadyTimeout = time.Nanosecond
+	m := f.manager()
+	if err := m.Start(t.Context(), f.spec, nil); fault.KindOf(err) != fault.Failed || !strings.Contains(fault.From(err).Message, "read") {
+		t.Errorf("start: %v, want a failure that tells of the deadline", err)
 	}
 	f.assertCrashed(m)
 }

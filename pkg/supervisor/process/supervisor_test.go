@@ -61,7 +61,7 @@ func newSupervisor() (*supervisor, error) {
 	s.spec.Init = os.Getenv("SUPERVISOR_INIT")
 	s.spec.Socket, err = pool.Reserve("sample", port)
 	s.m = process.NewManager(process.ManagerConfig{
-		Log: zerolog.New(os.Stderr), Notify: func(e process.Event) { s.events <- e },
+		Log: zerolog.New(os.Stderr), HealthTimeout: patience, Notify: func(e process.Event) { s.events <- e },
 	})
 	return s, err
 }

@@ -298,7 +298,11 @@ func (s *swap) aside(w **watcher, tell bool) *aside {
 	}
 	*w = nil
 	v.stop()
-	if e, over := v.over(); over {
+	e, over := v.over()
+	if !over && v.c.proc.over() { // it ended as the watching did
+		e, over = s.m.await(v), true
+	}
+	if over {
 		s.m.logEnd(v.c, e.exit).Msg("a child that was to be ended has ended by itself")
 		if tell {
 			s.toldEnd(e.exit)

@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -55,19 +56,20 @@ func TestUpdate_TellsTheEndOfEachChild(t *testing.T) {
 			t.Parallel()
 			f := updatable(t)
 			old := f.m.Snapshot()
-			probation := 2 * time.Second
-			if c.fail != nil {
-				probation = time.Hour
+			o, commit := process.UpdateOptions{Probation: time.Hour}, make(chan struct{})
+			if c.fail == nil {
+				o.Probation, o.Commit = 0, func(context.Context) error { <-commit; return nil }
 			}
-			u := f.update(f.version("v2", "ok"), process.UpdateOptions{Probation: probation})
+			u := f.update(f.version("v2", "ok"), o)
 			next := f.event(process.EventRunning).Snapshot
 			if c.oldDies {
 				kill(t, old.PID)
-				awaitGone(t, old.PID)
+				awaitReaped(t, old.PID)
 			}
 			if c.fail != nil {
 				c.fail(f, next.PID)
 			}
+			close(commit)
 			if err := u.wait(); (err != nil) != (c.fail != nil) {
 				t.Fatalf("update: %v", err)
 			}
@@ -81,7 +83,7 @@ func TestUpdate_TellsTheEndOfEachChild(t *testing.T) {
 				if want == "" {
 					want = "stopped"
 				}
-				if !strings.HasPrefix(got[launch], want) {
+				if !strings.HasPrefix(plainKill(got[launch]), want) {
 					t.Errorf("launch %s ended with %q, want %q", launch, got[launch], want)
 				}
 				delete(got, launch)

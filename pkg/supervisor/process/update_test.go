@@ -216,7 +216,7 @@ func TestUpdate_NewChildThatNeverServesChangesNothing(t *testing.T) {
 		"exit-in-load":   {"HealthCheckFailed", "Formation crashed during startup: the disk is on fire"},
 		"panic-at-start": {"HealthCheckFailed", "panic: runtime error"},
 		"secrets":        {"SecretsError", "secret API_KEY is missing"},
-		"stuck":          {"HealthCheckFailed", "did not become ready within 1s"},
+		"stuck":          {"HealthCheckFailed", "did not become ready within 3s"},
 		"will-not-serve": {"", "it can't serve"},
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestUpdate_NewChildThatNeverServesChangesNothing(t *testing.T) {
 			old := f.m.Snapshot()
 			spec := f.version("v2", mode)
 			if mode == "stuck" {
-				spec.ReadyTimeout = time.Second
+				spec.ReadyTimeout = 3 * time.Second
 			}
 			u := f.update(spec, process.UpdateOptions{Probation: time.Hour})
 			err := u.wait()
@@ -258,13 +258,16 @@ func TestUpdate_NewChildThatFailsItsProbationBringsTheOldBack(t *testing.T) {
 			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 				f.t.Error(err)
 			}
-		}, "after the switch: hang: it did not answer for 500ms", true},
+		}, "after the switch: hang: it did not answer for 3s", true},
 		"unwell": {func(f *fixture, _ int) { f.ask("/unwell") }, "after the switch: it is not ready any more: the disk is full", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, "ok")
-			f.cfg.HealthInterval, f.cfg.HealthTimeout = 5*time.Second, 500*time.Millisecond
+			f.cfg.HealthInterval = patience
+			if name == "hang" {
+				f.cfg.HealthTimeout = 3 * time.Second
+			}
 			f.spec = f.version("v1", "ok")
 			f.start()
 			old := f.event(process.EventRunning).Snapshot
@@ -282,7 +285,7 @@ func TestUpdate_NewChildThatFailsItsProbationBringsTheOldBack(t *testing.T) {
 			}
 			back := f.event(process.EventRolledBack)
 			err := u.wait()
-			if got := fault.From(err); got.Kind != fault.Invalid || got.Name != "HealthCheckFailed" || !strings.Contains(got.Message, c.message) {
+			if got := fault.From(err); got.Kind != fault.Invalid || got.Name != "HealthCheckFailed" || !strings.Contains(plainKill(got.Message), c.message) {
 				t.Errorf("update: %v; want HealthCheckFailed %q", err, c.message)
 			}
 			load.answered(t, 20)

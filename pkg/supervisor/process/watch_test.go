@@ -158,11 +158,11 @@ func TestWatch_HangIsKilledReplacedAndFenced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, "ok")
-			f.cfg.HealthInterval, f.cfg.HealthTimeout = 500*time.Millisecond, 1500*time.Millisecond
+			f.cfg.HealthInterval, f.cfg.HealthTimeout = time.Second, 3*time.Second
 			m := f.start()
 			before := m.Snapshot()
 			hang(f, before.PID)
-			if e := f.event(process.EventHung); !strings.HasPrefix(e.Exit.Reason, "hang: no heartbeat for 2s") {
+			if e := f.event(process.EventHung); !strings.HasPrefix(e.Exit.Reason, "hang: no heartbeat for 4s") {
 				t.Errorf("reason %q", e.Exit.Reason)
 			}
 			awaitGone(t, before.PID)
