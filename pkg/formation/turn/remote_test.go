@@ -399,12 +399,12 @@ func TestRemote_ATurnThatEndsWithItsReadersHasThoseOfTheOtherProcessToo(t *testi
 	here, leaveHere := context.WithCancel(t.Context())
 	defer leaveThere()
 	defer leaveHere()
-	reading := make(chan struct{}, 2)
 	read := func(ctx context.Context, h *turn.Handle) chan error {
-		done := make(chan error, 1)
+		done, reading := make(chan error, 1), make(chan struct{})
+		begun := sync.OnceFunc(func() { close(reading) })
 		go func() {
 			done <- h.Frames(ctx, 0, func([]turn.Frame) error {
-				reading <- struct{}{}
+				begun()
 				return nil
 			})
 		}()
@@ -434,26 +434,39 @@ func TestAsync_MoreThanThereArePlacesForRunWithoutTheQueue(t *testing.T) {
 	t.Parallel()
 	g := newGated()
 	_, b, _ := siblings(t, refuse(t), handler(g.handler), options{}) // b works no jobs
-	handles := make([]*turn.Handle, 20)
-	for i := range handles {
-		handles[i] = begin(t, b, turn.Request{Mode: turn.Async, Message: fmt.Sprint(i)})
+	const turns, places = 20, 16
+	handles := make(map[string]*turn.Handle)
+	for i := range turns {
+		handles[fmt.Sprint(i)] = begin(t, b, turn.Request{Mode: turn.Async, Message: fmt.Sprint(i)})
 	}
-	for range 16 {
-		<-g.begun
+	running := make(map[string]bool)
+	for range places {
+		running[<-g.begun] = true
 	}
 	select {
 	case m := <-g.begun:
 		t.Errorf("turn %s has no place and runs", m)
 	case <-time.After(50 * time.Millisecond):
 	}
-	if how, err := b.Cancel(t.Context(), "u1", handles[19].ID, false); how != turn.Immediate || err != nil {
-		t.Errorf("cancel of a waiting turn: %s, %v", how, err)
+	cancelled := ""
+	for m, h := range handles {
+		if running[m] {
+			continue
+		}
+		if how, err := b.Cancel(t.Context(), "u1", h.ID, false); how != turn.Immediate || err != nil {
+			t.Errorf("cancel of a waiting turn: %s, %v", how, err)
+		}
+		cancelled = m
+		break
 	}
 	close(g.release)
-	for _, h := range handles[:19] {
-		wait(t, h)
-	}
-	if reply := wait(t, handles[19]); reply.Status != request.Cancelled {
-		t.Errorf("reply = %+v", reply)
+	for m, h := range handles {
+		want := request.Completed
+		if m == cancelled {
+			want = request.Cancelled
+		}
+		if reply := wait(t, h); reply.Status != want {
+			t.Errorf("turn %s: %+v, want %s", m, reply, want)
+		}
 	}
 }
