@@ -227,7 +227,7 @@ func TestEvents_ALosingReaderIsTold(t *testing.T) {
 	for range 20_000 {
 		d.hub.Emit(telemetry.Event{Name: "chat.x", Message: long})
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("emitting took %v", took)
 	}
 	told := func(w *watcher, prefix string) bool {
