@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -54,7 +55,11 @@ func Block(t testing.TB) int {
 	return 0
 }
 
+// allFree tries the ports. Nothing is forked meanwhile: a process that is being
+// forked would hold them until it executes its program.
 func allFree(first int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	for port := first; port < first+BlockSize; port++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
