@@ -12,7 +12,7 @@ import (
 
 func TestHang_AStoppedChildIsKilledReplacedAndFenced(t *testing.T) {
 	t.Parallel()
-	s := suite.Start(t, harness.Options{Formations: "  health_check_interval: 6s\n  health_check_timeout: 1s\n"})
+	s := suite.Start(t, harness.Options{Formations: "  health_check_interval: 12s\n  health_check_timeout: 1s\n"})
 	model := fakellm.Start(t, fakellm.Options{})
 	f := s.Deploy("hangs", suite.Pair(t, "hangs", model.URL()))
 	f.Say(harness.Chat{"message": "before", "agent_id": "poet", "session_id": "s"})

@@ -35,7 +35,7 @@ type load struct {
 // begin starts workers: half of them ask base for JSON, half for a stream.
 func begin(t *testing.T, workers int, f *harness.Formation, base string) *load {
 	t.Helper()
-	ctx, cancel := context.WithCancel(harness.Context(t))
+	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel}
 	client := harness.Fresh(t)
 	for i := range workers {

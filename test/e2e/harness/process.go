@@ -70,7 +70,7 @@ func run(tb testing.TB, env []string, program string, args ...string) *Process {
 	p := &Process{Out: &Output{}, cmd: exec.Command(program, args...), done: make(chan struct{})}
 	p.cmd.Env = env
 	p.cmd.Stdout, p.cmd.Stderr = p.Out, p.Out
-	p.cmd.WaitDelay = time.Second // a child may hold the pipe longer
+	p.cmd.WaitDelay = Patience // for the end of what it printed
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		tb.Fatalf("start %s: %v", filepath.Base(program), err)
@@ -219,7 +219,7 @@ func output(tb testing.TB, env []string, program string, args ...string) Result 
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(Context(tb), program, args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, &out, &errs
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = Patience
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -8,7 +8,7 @@ import (
 
 // Patience is how long a condition may take to come true. It is long because
 // it is only ever spent on failures.
-const Patience = 40 * time.Second
+const Patience = 2 * time.Minute
 
 // tick is the time between two looks at something that another process does.
 const tick = 5 * time.Millisecond
