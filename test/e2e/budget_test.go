@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,9 +27,8 @@ func TestBudget_AHundredTurnsAtOnceNeverExceedTheOperatorsCap(t *testing.T) {
 	var notices atomic.Pointer[string]
 	told := make(chan struct{})
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body := make([]byte, 4096)
-		n, _ := r.Body.Read(body)
-		text := string(body[:n])
+		body, _ := io.ReadAll(r.Body)
+		text := string(body)
 		if strings.Contains(text, `"budget"`) && notices.CompareAndSwap(nil, &text) {
 			close(told)
 		}

@@ -70,7 +70,7 @@ func TestObserve_ATurnIsSeenByAllWhoLookOnAndAnUpdateSendsThemToTheNewProcess(t 
 		return strings.Contains(sent.String(), "invoke_agent poet") && strings.Contains(sent.String(), id)
 	})
 
-	s.Update("seen", files.Version("2.0.0"))
+	s.Update("seen", files.Version("2.0.0")).Want(t, http.StatusOK, "data.version", "2.0.0")
 	for name, stream := range streams {
 		if rest, err := stream.Rest(); err != nil || len(rest) > 0 {
 			t.Errorf("%s: %d frames more, %v", name, len(rest), err)

@@ -126,10 +126,8 @@ func TestRoutes_EachOfTheManagementAPISucceedsOnce(t *testing.T) {
 // cancelled cancels an update that takes long.
 func (w *tour) cancelled() {
 	w.Helper()
-	files := w.files.Version("9.0.0").With("init: exec sleep 600\n")
-	updated := make(chan harness.Reply, 1)
-	go func() { updated <- w.s.Update("one", files) }()
-	pid := w.s.RPC(http.MethodGet, "/rpc/formations/one").Text("data.pid")
+	pid := w.s.RPC(http.MethodGet, "/rpc/formations/one").Int("data.pid")
+	updated := w.s.BeginUpdate("one", w.files.Version("9.0.0").With("init: exec sleep 600\n"))
 	harness.Until(w, "the update can be cancelled", func() bool {
 		return w.s.RPC(http.MethodPost, "/rpc/formations/one/cancel-update").Status == http.StatusOK
 	})
@@ -138,8 +136,8 @@ func (w *tour) cancelled() {
 		w.Errorf("the cancelled update was answered %d %s", reply.Status, reply.Body)
 	}
 	w.call("GET /rpc/formations/{id}", "one", nil, http.StatusOK, "data.status", "running", "data.version.semantic", "1.1.0")
-	if now := w.s.RPC(http.MethodGet, "/rpc/formations/one").Text("data.pid"); now != pid {
-		w.Errorf("process %s was followed by %s", pid, now)
+	if now := w.s.RPC(http.MethodGet, "/rpc/formations/one").Int("data.pid"); now != pid {
+		w.Errorf("process %d was followed by %d", pid, now)
 	}
 }
 
@@ -357,7 +355,7 @@ func (w *refusals) lifecycleRefusals() {
 	updated := make(chan harness.Reply, 1)
 	go func() {
 		for { // it is refused while one of the rollbacks below is looked at
-			reply := w.s.Update("one", w.files.Version("9.0.0").With("init: exec sleep 600\n"))
+			reply := <-w.s.BeginUpdate("one", w.files.Version("9.0.0").With("init: exec sleep 600\n"))
 			if reply.Text("error") != "UpdateInProgress" {
 				updated <- reply
 				return
@@ -407,15 +405,13 @@ func (w *refusals) placeRefusals(bin string) {
 	three := w.s.Deploy("three", w.named("three"))
 	w.refused("POST /rpc/formations", "four", w.bundle("four", "1.0.0"), http.StatusInternalServerError, "PortAllocationError")
 	w.call("POST /rpc/formations/{id}/stop", "three", nil, http.StatusOK)
-	stolen := harness.Listen(w, three.Port)
+	free := harness.Listen(w, three.Port)
 	reply := w.s.RPC(http.MethodPost, "/rpc/formations/three/start").Want(w, http.StatusInternalServerError, "error", "SpawnError")
 	if !strings.Contains(reply.Text("message"), strconv.Itoa(three.Port)) {
 		w.Errorf("a stolen port is told as %q", reply.Text("message"))
 	}
 	w.seen["SpawnError"] = true
-	if err := stolen.Close(); err != nil {
-		w.Error(err)
-	}
+	free()
 	w.call("POST /rpc/formations/{id}/start", "three", nil, http.StatusOK, "data.port", strconv.Itoa(three.Port))
 	w.call("DELETE /rpc/formations/{id}", "three", nil, http.StatusOK)
 	if err := os.Remove(filepath.Join(bin, "formation-runtime")); err != nil {

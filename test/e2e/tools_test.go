@@ -13,7 +13,7 @@ import (
 )
 
 // toolServer is a small tool server. "leave" starts a process that belongs to no
-// group of it and outlives it.
+// group of it and outlives it, "hang" one that shows that it was called.
 const toolServer = `
 import { createInterface } from "node:readline";
 import { readFileSync } from "node:fs";
@@ -26,7 +26,7 @@ const answers = {
     let text = "";
     if (name === "word") text = readFileSync("mcp/words.txt", "utf8") + (process.env.SVC_LAUNCH_TOKEN ?? "no token");
     if (name === "leave") text = "left " + spawn("sleep", ["1000"], { detached: true, stdio: "ignore" }).pid;
-    if (name === "hang") return;
+    if (name === "hang") return void spawn("sleep", ["1000"], { stdio: "ignore" });
     return { content: [{ type: "text", text }] };
   },
 };
@@ -76,7 +76,7 @@ func TestTools_OfASupervisedFormation(t *testing.T) {
 		defer close(cut)
 		_, _ = client.Do(t.Context(), f.Request(harness.Chat{"message": "hang", "agent_id": "poet", "request_id": "cut"}))
 	}()
-	harness.Until(t, "the tool is called", func() bool { return model.Count() == 5 })
+	harness.Until(t, "the tool is called", func() bool { return len(toolProcesses(servers[0])) == 2 })
 	f.Kill()
 	<-cut
 	harness.Until(t, "the tool server is gone", func() bool { return !harness.Alive(servers[0]) })

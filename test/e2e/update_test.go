@@ -242,7 +242,7 @@ func TestUpdate_AProcessThatDiesOrNeverComesLeavesTheOldOneServing(t *testing.T)
 	bin := programs(t)
 	real := suite.Program("formation-runtime")
 	s := suite.Start(t, harness.Options{
-		Bin: bin, Formations: "  landlock: false\n  deployment:\n    probation: 4s\n    health_check:\n      timeout: 2s\n",
+		Bin: bin, Formations: "  landlock: false\n  deployment:\n    probation: 10s\n    health_check:\n      timeout: 10s\n",
 	})
 	model := fakellm.Start(t, fakellm.Options{Record: -1})
 	model.Add(steadyRule())
@@ -251,12 +251,17 @@ func TestUpdate_AProcessThatDiesOrNeverComesLeavesTheOldOneServing(t *testing.T)
 	pid := f.PID()
 	for _, bad := range []struct{ name, script, says string }{
 		{"crash at start", "echo the disk is on fire >&2\nexit 3", "the disk is on fire"},
-		{"never ready", "exec sleep 600", "did not become ready within 2s"},
-		// The program itself, killed two seconds after it began.
-		{"crash after two seconds", "( sleep 2; kill -9 $$ ) >/dev/null 2>&1 3<&- 4<&- 5<&- &\nexec " + real + ` "$@"`, "after the switch"},
+		{"never ready", "exec sleep 600", "did not become ready within 10s"},
+		{"crash on probation", "exec " + real + ` "$@"`, "after the switch"}, // killed below
 	} {
 		brokenRuntime(t, bin, bad.script)
-		reply := s.Update("firm", files.Version("2.0.0")).Want(t, http.StatusBadRequest, "error", "HealthCheckFailed")
+		updated := s.BeginUpdate("firm", files.Version("2.0.0"))
+		if bad.name == "crash on probation" {
+			now := 0
+			harness.Until(t, "the new process serves", func() bool { now = f.PID(); return now != 0 && now != pid })
+			harness.KillProcess(t, now)
+		}
+		reply := (<-updated).Want(t, http.StatusBadRequest, "error", "HealthCheckFailed")
 		if !strings.Contains(reply.Text("message"), bad.says) {
 			t.Errorf("%s: the message is %q, want %q in it", bad.name, reply.Text("message"), bad.says)
 		}
@@ -281,10 +286,9 @@ func TestUpdate_SessionsGoOnAndRollbackReturns(t *testing.T) {
 	f.Say(harness.Chat{"message": "my name is Ada", "agent_id": "poet", "session_id": "s"})
 	stream := s.HTTP.MustStream(f.Streamed(harness.Chat{"message": "held", "agent_id": "poet", "session_id": "slow"}))
 	text := harness.Deltas(stream.UntilType(t, "content"))
-	updated := make(chan harness.Reply, 1)
-	go func() { updated <- s.Update("goes", files.Version("1.1.0")) }()
-	// New turns reach the new process while the stream is still open on the old one.
 	old := f.PID()
+	updated := s.BeginUpdate("goes", files.Version("1.1.0"))
+	// New turns reach the new process while the stream is still open on the old one.
 	harness.Until(t, "a new process serves", func() bool { return f.PID() != old })
 	f.Say(harness.Chat{"message": "who am I?", "agent_id": "poet", "session_id": "s"})
 	model.Release("later")

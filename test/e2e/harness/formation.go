@@ -133,6 +133,7 @@ type Formation struct {
 	ClientKey  string
 	supervisor *Supervisor
 	pid        int // as NotePID found it
+	killed     int // the process number that Kill ended
 }
 
 // TB is the test that deployed the formation.
@@ -177,7 +178,8 @@ func (f *Formation) Get() Reply {
 // died with it.
 func (f *Formation) Kill() {
 	f.supervisor.TB.Helper()
-	KillProcess(f.supervisor.TB, f.PID())
+	f.killed = f.PID()
+	KillProcess(f.supervisor.TB, f.killed)
 	f.supervisor.HTTP.http.CloseIdleConnections()
 }
 
@@ -187,13 +189,14 @@ func (f *Formation) PID() int {
 	return f.Get().Int("data.pid")
 }
 
-// UntilStatus waits for a status of the process.
+// UntilStatus waits for a status of the process. What the supervisor tells before
+// it has seen that Kill ended the process is not meant.
 func (f *Formation) UntilStatus(want string) Reply {
 	f.supervisor.TB.Helper()
 	var last Reply
 	Until(f.supervisor.TB, f.ID+" is "+want, func() bool {
 		last = f.Get()
-		return last.Text("data.status") == want
+		return last.Text("data.status") == want && (f.killed == 0 || last.Int("data.pid") != f.killed)
 	})
 	return last
 }

@@ -2,12 +2,14 @@ package harness
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -23,13 +25,38 @@ func (s *Supervisor) UpdateRequest(id string, bundle []byte) Request {
 // Update updates a formation to files and returns the answer, whatever it is.
 func (s *Supervisor) Update(id string, files Files) Reply {
 	s.TB.Helper()
-	return s.HTTP.Must(s.UpdateRequest(id, files.Bundle(s.TB, id)))
+	return s.change(s.UpdateRequest(id, files.Bundle(s.TB, id)))
+}
+
+// BeginUpdate is Update beside the test: its answer comes over the channel.
+func (s *Supervisor) BeginUpdate(id string, files Files) <-chan Reply {
+	s.TB.Helper()
+	request := s.UpdateRequest(id, files.Bundle(s.TB, id))
+	answer := make(chan Reply, 1)
+	go func() {
+		reply, err := s.HTTP.Do(s.TB.Context(), request)
+		s.HTTP.http.CloseIdleConnections()
+		if err != nil {
+			s.TB.Errorf("update %s: %v", id, err)
+		}
+		answer <- reply
+	}()
+	return answer
 }
 
 // Call is RPC with a JSON body.
 func (s *Supervisor) Call(method, path string, body any) Reply {
 	s.TB.Helper()
-	return s.HTTP.Must(s.CallRequest(method, path, body))
+	return s.change(s.CallRequest(method, path, body))
+}
+
+// change sends what may end a process of a formation. No later request tries a
+// connection that ended with it.
+func (s *Supervisor) change(r Request) Reply {
+	s.TB.Helper()
+	reply := s.HTTP.Must(r)
+	s.HTTP.http.CloseIdleConnections()
+	return reply
 }
 
 // CallRequest is a signed call of the management API with a JSON body.
@@ -55,6 +82,7 @@ func (s *Supervisor) Reload() {
 		}
 		return strings.Count(s.Out.String(), `"supervisor is ready"`) > starts
 	})
+	s.HTTP.http.CloseIdleConnections() // those of the old image
 }
 
 // Version returns the files with another version in the manifest.
@@ -92,7 +120,7 @@ func (s *Supervisor) Runtimes(id string) []int {
 func (s *Supervisor) RPCQuery(method, path string) Reply {
 	s.TB.Helper()
 	route, _, _ := strings.Cut(path, "?")
-	return s.HTTP.Must(Request{Method: method, URL: s.URL + path, Header: s.Signing(method, route, nil).ThreeHeaders()})
+	return s.change(Request{Method: method, URL: s.URL + path, Header: s.Signing(method, route, nil).ThreeHeaders()})
 }
 
 // CallText is Call with a body as it is.
@@ -101,13 +129,25 @@ func (s *Supervisor) CallText(method, path, text string) Reply {
 	return s.HTTP.Must(Request{Method: method, URL: s.URL + path, Header: s.Signing(method, path, []byte(text)).ThreeHeaders(), Body: text})
 }
 
-// Listen takes a loopback port, as another program would.
-func Listen(tb testing.TB, port int) net.Listener {
+// Listen takes a loopback port, as another program would, until free is called
+// or the test ends.
+func Listen(tb testing.TB, port int) (free func()) {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { l.Close() })
-	return l
+	free = sync.OnceFunc(func() {
+		// A process that is being forked holds the socket, too, until it executes its
+		// program: closing it would not free the port at once.
+		raw, err := l.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
+		}
+		if err := errors.Join(err, l.Close()); err != nil {
+			tb.Error(err)
+		}
+	})
+	tb.Cleanup(free)
+	return free
 }

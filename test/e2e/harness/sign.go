@@ -57,7 +57,11 @@ func (s *Supervisor) Signing(method, path string, body []byte) Signing {
 // RPC calls the management API, signed with three headers.
 func (s *Supervisor) RPC(method, path string) Reply {
 	s.TB.Helper()
-	return s.HTTP.Must(Request{Method: method, URL: s.URL + path, Header: s.Signing(method, path, nil).ThreeHeaders()})
+	r := Request{Method: method, URL: s.URL + path, Header: s.Signing(method, path, nil).ThreeHeaders()}
+	if method == http.MethodGet {
+		return s.HTTP.Must(r)
+	}
+	return s.change(r)
 }
 
 // DeployRequest is a signed deploy of a bundle.

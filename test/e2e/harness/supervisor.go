@@ -109,6 +109,7 @@ func (s *Supervisor) configure(o Options, first, last int) {
 // Serve starts the process and waits until it answers.
 func (s *Supervisor) Serve() {
 	s.TB.Helper()
+	s.HTTP.http.CloseIdleConnections() // those of a process before it
 	s.Process = run(s.TB, s.env, filepath.Join(s.bin, "supervisor"), "serve", "--home", s.Home, "--listen", s.listen)
 	Until(s.TB, "the supervisor serves", func() bool {
 		if s.Ended() {
