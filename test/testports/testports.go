@@ -55,6 +55,25 @@ func Block(t testing.TB) int {
 	return 0
 }
 
+// Refusing returns an address at which connections are refused until the test's
+// end. A port that was merely given back may be somebody else's by then.
+func Refusing(t testing.TB) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil { // and no one listens
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
+}
+
 // allFree tries the ports. Nothing is forked meanwhile: a process that is being
 // forked would hold them until it executes its program.
 func allFree(first int) bool {

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/agentformation/service/pkg/supervisor/notify"
+	"github.com/agentformation/service/test/testports"
 )
 
 // timed notes when each attempt begins, by the clock of its bubble.
@@ -260,17 +261,6 @@ func parrot(t *testing.T) (address string) {
 	return l.Addr().String()
 }
 
-// closedPort is an address at which nobody listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestLog_NeverHoldsTheSecretOrTheAddress(t *testing.T) {
 	t.Parallel()
 	elsewhere := receive(t, nil)
@@ -291,19 +281,21 @@ func TestLog_NeverHoldsTheSecretOrTheAddress(t *testing.T) {
 		{"410", "http", host(answers.URL), "answered 410 Gone"},
 		{"429", "http", host(answers.URL), "answered 429 Too Many Requests"},
 		{"500", "http", host(answers.URL), "answered 500 Internal Server Error"},
-		{"refused", "http", closedPort(t), "connection refused"},
+		{"refused", "http", testports.Refusing(t), "connection refused"},
 		{"no HTTP", "http", parrot(t), "malformed HTTP"},
 		{"no TLS", "https", host(secured.URL), "HTTP response to HTTPS client"},
 	} {
 		var log safeLog
-		n := notifier(t, notify.Config{
-			Log: zerolog.New(&log), Secret: secret,
-			URL: tc.scheme + "://operator:pa55word@" + tc.host + "/services/T0KEN%2Fpart?key=qu3ry",
+		synctest.Test(t, func(t *testing.T) { // where the farewell's clock stands still while we wait for the network
+			n := notifier(t, notify.Config{
+				Log: zerolog.New(&log), Secret: secret,
+				URL: tc.scheme + "://operator:pa55word@" + tc.host + "/services/T0KEN%2Fpart?key=qu3ry",
+			})
+			n.Send(notify.Notice{Event: "crashed", FormationID: "hello", Message: "a message"})
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			n.Run(ctx) // one attempt, without a pause
 		})
-		n.Send(notify.Notice{Event: "crashed", FormationID: "hello", Message: "a message"})
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		n.Run(ctx) // one attempt, without a pause
 		lines := log.lines(t)
 		if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0]["error"]), tc.want) || lines[0]["host"] != tc.host {
 			t.Errorf("%s: log %v, want %q", tc.name, lines, tc.want)

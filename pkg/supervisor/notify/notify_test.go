@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -215,25 +216,30 @@ func TestRun_DeliversInOrderAndWhatWaitsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	var log safeLog
 	r := receive(t, nil)
-	n := notifier(t, notify.Config{Log: zerolog.New(&log), URL: r.URL, Secret: secret})
-	for i := range 50 {
-		n.Send(crash(i))
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	n.Run(ctx) // which has nothing but its farewell
-	seen := make(map[string]bool)
-	for range 50 {
-		d := r.next(t)
-		if err := verify(d, secret, "SVC", time.Now()); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) { // where the farewell's clock stands still while we wait for the network
+		n := notifier(t, notify.Config{Log: zerolog.New(&log), URL: r.URL, Secret: secret})
+		for i := range 50 {
+			n.Send(crash(i))
 		}
-		seen[string(d.body)] = true
-	}
-	if len(seen) != 50 || len(r.got) != 0 {
-		t.Errorf("%d different notices, %d more", len(seen), len(r.got))
-	}
-	n.Send(crash(99)) // nobody takes it any more, and the log says so
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		n.Run(ctx) // which has nothing but its farewell
+		if len(r.got) != 50 {
+			t.Fatalf("%d notices came, want 50; log %v", len(r.got), log.lines(t))
+		}
+		seen := make(map[string]bool)
+		for range 50 {
+			d := <-r.got
+			if err := verify(d, secret, "SVC", time.Now()); err != nil {
+				t.Error(err)
+			}
+			seen[string(d.body)] = true
+		}
+		if len(seen) != 50 {
+			t.Errorf("%d different notices", len(seen))
+		}
+		n.Send(crash(99)) // nobody takes it any more, and the log says so
+	})
 	lines := log.lines(t)
 	if len(lines) != 1 || lines[0]["formation"] != "f99" || !strings.Contains(fmt.Sprint(lines[0]["message"]), "dropped") {
 		t.Errorf("log: %v", lines)

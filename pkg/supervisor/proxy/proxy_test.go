@@ -24,6 +24,7 @@ import (
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/supervisor/proxy"
+	"github.com/agentformation/service/test/testports"
 )
 
 func TestMain(m *testing.M) {
@@ -331,12 +332,7 @@ func TestProxy_Errors(t *testing.T) {
 
 func TestProxy_RefusedConnectionIsBadGateway(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := testports.Refusing(t)
 	b := setup(t, nil, func(c *proxy.Config) {
 		c.Target = func(context.Context, string) (proxy.Target, error) { return proxy.Target{Addr: addr}, nil }
 	})
