@@ -18,45 +18,18 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/ports"
+	"github.com/agentformation/service/test/testports"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 30 * time.Second
 
-// block finds n neighbouring free ports; each test gets its own.
+// block is a range of n free ports, BlockSize at the most; each test gets its own.
 func block(t *testing.T, n int) ports.Config {
 	t.Helper()
-	for range 100 {
-		first := free(t)
-		if first+n > 65535 || !allFree(first, n) {
-			continue
-		}
-		return ports.Config{Host: "127.0.0.1", First: first, Last: first + n - 1}
-	}
-	t.Fatal("no block of free ports")
-	return ports.Config{}
-}
-
-func free(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func allFree(first, n int) bool {
-	for port := first; port < first+n; port++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			return false
-		}
-		l.Close()
-	}
-	return true
+	first := testports.Block(t)
+	return ports.Config{Host: "127.0.0.1", First: first, Last: first + n - 1}
 }
 
 func newPool(t *testing.T, cfg ports.Config) *ports.Pool {
@@ -97,26 +70,13 @@ func TestNew_RefusesWhatCannotBeBound(t *testing.T) {
 	}
 }
 
-// strangersBlock is a block of four ports of which somebody holds the second.
-// A block that another program grabs meanwhile is given up for the next.
-func strangersBlock(t *testing.T) (ports.Config, net.Listener) {
-	t.Helper()
-	var err error
-	for range 20 {
-		cfg := block(t, 4)
-		var stranger net.Listener
-		if stranger, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", cfg.First+1)); err == nil {
-			return cfg, stranger
-		}
-	}
-	t.Fatalf("no block of ports stays free: %v", err)
-	return ports.Config{}, nil
-}
-
-// One test of all choices, because a block of ports that nobody else grabs
-// meanwhile is scarce.
 func TestLease_LowestFreeFirstAndTheSameAgain(t *testing.T) {
-	cfg, stranger := strangersBlock(t)
+	t.Parallel()
+	cfg := block(t, 4)
+	stranger, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", cfg.First+1))
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer stranger.Close()
 	p := newPool(t, cfg)
 	a, b := lease(t, p, "a"), lease(t, p, "b")
@@ -136,7 +96,7 @@ func TestLease_LowestFreeFirstAndTheSameAgain(t *testing.T) {
 	if again := lease(t, p, "b"); again.Port() != b.Port() || !again.Bound() {
 		t.Errorf("after a stop: port %d bound %v, want %d bound", again.Port(), again.Bound(), b.Port())
 	}
-	_, err := p.Lease("d")
+	_, err = p.Lease("d")
 	if f := fault.From(err); f.Kind != fault.Failed || f.Name != "PortAllocationError" {
 		t.Errorf("exhausted: %v, want PortAllocationError", err)
 	}
@@ -153,8 +113,9 @@ func TestLease_LowestFreeFirstAndTheSameAgain(t *testing.T) {
 
 func TestReserve_KeepsThePortWithoutBindingIt(t *testing.T) {
 	t.Parallel()
-	p := newPool(t, block(t, 1))
-	outside := free(t)
+	cfg := block(t, 1)
+	p := newPool(t, cfg)
+	outside := cfg.First + 5 // of the same block
 	s, err := p.Reserve("a", outside)
 	if err != nil || s.Bound() || s.Port() != outside {
 		t.Fatalf("reserve: %v, %v", s, err)
