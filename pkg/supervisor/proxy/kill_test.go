@@ -200,11 +200,23 @@ func (m *mortal) await(ok func() bool) {
 }
 
 // killUnderLoad kills and replaces the process n times, each time when some more
-// requests have been answered.
-func (m *mortal) killUnderLoad(n int) {
+// requests have been answered, and when each of the workers (may be nil) has had
+// an answer since the last time: none of their requests meets two deaths.
+func (m *mortal) killUnderLoad(n int, workers []atomic.Int64) {
+	before := make([]int64, len(workers))
 	for range n {
 		more := m.answered.Load() + 20 + rand.Int64N(40)
-		m.await(func() bool { return m.answered.Load() >= more })
+		for i := range workers {
+			before[i] = workers[i].Load()
+		}
+		m.await(func() bool {
+			for i := range workers {
+				if workers[i].Load() == before[i] {
+					return false
+				}
+			}
+			return m.answered.Load() >= more
+		})
 		m.end()
 		m.begin()
 	}
@@ -306,7 +318,7 @@ func TestKill_NothingIsDoneTwiceUnderLoad(t *testing.T) {
 		})
 	}
 	const kills = 30
-	m.killUnderLoad(kills)
+	m.killUnderLoad(kills, nil)
 	cancel()
 	wg.Wait()
 	count, lost, unexplained := m.counted(), 0, 0
@@ -334,16 +346,18 @@ func TestKill_ARequestThatChangesNothingIsRepeated(t *testing.T) {
 	m := newMortal(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for w := range 4 {
+	answered := make([]atomic.Int64, 4) // by worker
+	for w := range answered {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				if status, text := m.post(http.MethodGet, fmt.Sprintf("get-%d-%d", w, i)); status != http.StatusOK {
 					t.Errorf("%d %s", status, text)
 				}
+				answered[w].Add(1)
 			}
 		})
 	}
-	m.killUnderLoad(10)
+	m.killUnderLoad(10, answered)
 	cancel()
 	wg.Wait()
 }
