@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,16 +81,20 @@ func TestDeploy_SendsTheBundleAndFollowsTheEvents(t *testing.T) {
 // A refused deploy must not cost the upload.
 func TestDeploy_SendsNothingToAServerThatRefuses(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 409, `{"success":false,"error":"ValidationError","message":"formation hello already exists","code":409}`)
+	// Here the clock stands still while the server's word is on its way: an upload
+	// that has waited two seconds for it begins.
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, 409, `{"success":false,"error":"ValidationError","message":"formation hello already exists","code":409}`)
+		})
+		bundle := bytes.NewReader(make([]byte, 10<<20))
+		var seenStages stages
+		_, err := s.Deploy(t.Context(), client.DeployRequest{ID: "hello", Bundle: bundle}, seenStages.add)
+		wantError(t, err, 409, "ValidationError")
+		if len(seenStages) > 0 {
+			t.Errorf("stages %v, want none", seenStages)
+		}
 	})
-	bundle := bytes.NewReader(make([]byte, 10<<20))
-	var seenStages stages
-	_, err := s.Deploy(t.Context(), client.DeployRequest{ID: "hello", Bundle: bundle}, seenStages.add)
-	wantError(t, err, 409, "ValidationError")
-	if len(seenStages) > 0 {
-		t.Errorf("stages %v, want none", seenStages)
-	}
 }
 
 func TestDeploy_RefusesAnEmptyOrUnreadableBundle(t *testing.T) {
