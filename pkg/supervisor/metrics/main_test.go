@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"github.com/agentformation/service/pkg/control"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/supervisor/deploy/deploytest"
 	"github.com/agentformation/service/pkg/supervisor/metrics"
@@ -33,16 +34,28 @@ type fleet struct {
 	client      *http.Client
 }
 
+// patient waits longer for a child than a scrape does: on a machine that stands
+// still for a second, each number would be missing now and then.
+type patient struct{ metrics.Fleet }
+
+const patience = time.Minute
+
+func (p patient) ChildStatus(ctx context.Context, id string) (control.Status, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return p.Fleet.ChildStatus(ctx, id)
+}
+
 func start(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{Rig: deploytest.New(t, nil), calls: &httpx.Meter{}, client: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
+	f := &fleet{Rig: deploytest.New(t, nil), calls: &httpx.Meter{}, client: &http.Client{Transport: &http.Transport{}, Timeout: patience}}
 	service := f.Service
 	px := proxy.New(proxy.Config{Log: zerolog.Nop(), Version: "9.9.9", Target: func(ctx context.Context, id string) (proxy.Target, error) {
 		to, err := service.Target(ctx, id)
 		return proxy.Target{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(to.Port)), Launch: to.Launch}, err
 	}})
 	m, err := metrics.New(metrics.Config{
-		Log: zerolog.Nop(), Fleet: service, Proxied: px.Counted, Calls: f.calls, Version: "9.9.9", StartedAt: time.Unix(1700000000, 0),
+		Log: zerolog.Nop(), Fleet: patient{service}, Proxied: px.Counted, Calls: f.calls, Version: "9.9.9", StartedAt: time.Unix(1700000000, 0),
 		Ports: func() (int, int) { return f.Ports.Leased(), 10 },
 	})
 	if err != nil {
