@@ -266,7 +266,9 @@ func TestFollow_EndsWithItsContextAndWithItsSink(t *testing.T) {
 			}
 			return
 		default:
-			out.add(fmt.Sprintf("line %d\n", i))
+			// Of this length no line lies across two pages, which would become visible
+			// in two steps, so that the following may begin between them.
+			out.add(fmt.Sprintf("line %010d\n", i))
 		}
 	}
 }
