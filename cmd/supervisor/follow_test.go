@@ -71,34 +71,43 @@ func TestFollow_AllHasWhatComesAndLosesWhatGoes(t *testing.T) {
 	}
 	list("hello")
 	f.on("GET /rpc/formations/hello/logs?lines=100&stream=all", reply{status: 200, body: emptyLogs})
-	f.on("GET /rpc/formations/hello/logs?follow=true&stream=all", reply{do: func(w http.ResponseWriter, _ *http.Request) {
+	out, last, errs := watch("first"), watch("last"), watch("hello was deleted: its log ends here\n")
+	f.on("GET /rpc/formations/hello/logs?follow=true&stream=all", reply{do: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, logEvent("hello", "last")) //nolint:errcheck // the client sees it
-		list("later")                                // hello is deleted, another one is deployed
+		w.(http.Flusher).Flush()
+		select { // the two streams are read side by side
+		case <-last.seen:
+		case <-r.Context().Done():
+		}
+		list("later") // hello is deleted, another one is deployed
 	}})
 	f.on("GET /rpc/formations/later/logs?follow=true&stream=all", open("later", "first"))
-	out, errs := watch("first"), watch("none")
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	ended := make(chan int, 1)
 	s := newSession(t, f)
 	s.outTTY = true
-	go func() { ended <- run(ctx, s.app(out, errs), []string{"tail", "all", "-f"}) }()
+	go func() { ended <- run(ctx, s.app(io.MultiWriter(out, last), errs), []string{"tail", "all", "-f"}) }()
 	wait(t, out.seen)
+	wait(t, errs.seen)
 	interrupt()
 	if code := <-ended; code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 	want := "\x1b[36mhello\x1b[0m stdout | last\n\x1b[35mlater\x1b[0m stdout | first\n"
-	if out.String() != want || !strings.Contains(errs.String(), "hello was deleted: its log ends here\n") {
+	if out.String() != want {
 		t.Errorf("printed %q, said %q", out, errs)
 	}
 }
 
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
 // wait fails the test when what it waits for does not come.
 func wait(t *testing.T, c <-chan struct{}) {
 	t.Helper()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
 	case <-c:

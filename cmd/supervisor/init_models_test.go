@@ -198,7 +198,7 @@ func TestInit_AnInterruptKeepsWhatCame(t *testing.T) {
 // awaitBytes waits until a file that matches is not empty.
 func awaitBytes(t *testing.T, pattern string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
