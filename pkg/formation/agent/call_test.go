@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
@@ -116,36 +117,38 @@ func (k *keen) Call(_ context.Context, in chat.Invocation) (chat.ToolResult, err
 
 func TestRun_AToolIsToldForWhomItIsCalledAndSaysHowFarItIs(t *testing.T) {
 	t.Parallel()
-	script := llmtest.NewScript(t, llmtest.Step{Calls: []chat.ToolCall{call("c1", "look", "")}}, llmtest.Step{Text: "ok"})
-	look := &keen{spec: chat.ToolSpec{Name: "look"}}
-	var who []chat.Invocation
-	var shown []string
-	a := newAgent(script, func(c *agent.Config) {
-		c.Tools = func(_ context.Context, in chat.Invocation) ([]agent.Tool, error) {
-			who = append(who, in)
-			return []agent.Tool{look}, nil
+	synctest.Test(t, func(t *testing.T) { // no pause of the machine comes between the reports
+		script := llmtest.NewScript(t, llmtest.Step{Calls: []chat.ToolCall{call("c1", "look", "")}}, llmtest.Step{Text: "ok"})
+		look := &keen{spec: chat.ToolSpec{Name: "look"}}
+		var who []chat.Invocation
+		var shown []string
+		a := newAgent(script, func(c *agent.Config) {
+			c.Tools = func(_ context.Context, in chat.Invocation) ([]agent.Tool, error) {
+				who = append(who, in)
+				return []agent.Tool{look}, nil
+			}
+		})
+		_, err := a.Run(t.Context(), agent.Task{Message: "go", Journal: &journal{}, User: "ann", Session: "s1", Request: "r1"}, func(e chat.Event) error {
+			if e.Stage == chat.StageToolCall {
+				shown = append(shown, e.ToolName+": "+e.Content)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := chat.Invocation{Agent: "writer", User: "ann", Session: "s1", Request: "r1"}
+		if diff := cmp.Diff([]chat.Invocation{want}, who); diff != "" {
+			t.Error(diff)
+		}
+		want.CallID, want.Step, want.Args = "c1", "tool/1/0", json.RawMessage("{}")
+		if diff := cmp.Diff([]chat.Invocation{want}, look.got); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"look: Calling look", "look: 25%"}, shown); diff != "" {
+			t.Error(diff)
 		}
 	})
-	_, err := a.Run(t.Context(), agent.Task{Message: "go", Journal: &journal{}, User: "ann", Session: "s1", Request: "r1"}, func(e chat.Event) error {
-		if e.Stage == chat.StageToolCall {
-			shown = append(shown, e.ToolName+": "+e.Content)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := chat.Invocation{Agent: "writer", User: "ann", Session: "s1", Request: "r1"}
-	if diff := cmp.Diff([]chat.Invocation{want}, who); diff != "" {
-		t.Error(diff)
-	}
-	want.CallID, want.Step, want.Args = "c1", "tool/1/0", json.RawMessage("{}")
-	if diff := cmp.Diff([]chat.Invocation{want}, look.got); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"look: Calling look", "look: 25%"}, shown); diff != "" {
-		t.Error(diff)
-	}
 }
 
 func TestRun_WidgetsFilesAndStructureOfResultsAreKept(t *testing.T) {

@@ -22,7 +22,7 @@ func TestRun_ALimitClosesTheToolsAndTheModelAnswersWithWhatItHas(t *testing.T) {
 	ask := llmtest.Step{Calls: []chat.ToolCall{call("1", "look", "{}")}}
 	two := llmtest.Step{Calls: []chat.ToolCall{call("1", "look", `{"n":1}`), call("2", "look", `{"n":2}`)}}
 	slow := func(json.RawMessage) (chat.ToolResult, error) {
-		<-time.After(110 * time.Millisecond)
+		<-time.After(2 * time.Minute)
 		return chat.ToolResult{Content: "late"}, nil
 	}
 	for name, tc := range map[string]struct {
@@ -36,10 +36,9 @@ func TestRun_ALimitClosesTheToolsAndTheModelAnswersWithWhatItHas(t *testing.T) {
 		"calls":           {agent.Limits{ToolCalls: 1}, []llmtest.Step{ask}, nil, 1, "1 tool calls were made"},
 		"calls of a step": {agent.Limits{ToolCalls: 1}, []llmtest.Step{two}, nil, 1, "Not called: 1 tool calls is the most in one turn."},
 		"repeated errors": {agent.Limits{RepeatedErrors: 2}, []llmtest.Step{ask, ask}, failing, 2, "Tool look failed 2 times in a row with the same error: no luck."},
-		"time":            {agent.Limits{ToolsTimeout: 100 * time.Millisecond, ToolTimeout: time.Minute}, []llmtest.Step{ask}, slow, 1, "The tools have used their time of 100ms."},
+		"time":            {agent.Limits{ToolsTimeout: time.Minute, ToolTimeout: time.Hour}, []llmtest.Step{ask}, slow, 1, "The tools have used their time of 1m0s."},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		bubble(t, name, func(t *testing.T) {
 			script := llmtest.NewScript(t, append(tc.steps, llmtest.Step{Last: tc.said, Text: "this is all"})...)
 			look := &tool{spec: chat.ToolSpec{Name: "look"}, do: tc.do}
 			answer, _, err := run(t, newAgent(script, func(c *agent.Config) { c.Limits = tc.limits; with(look)(c) }), &journal{})
@@ -54,6 +53,7 @@ func TestRun_ALimitClosesTheToolsAndTheModelAnswersWithWhatItHas(t *testing.T) {
 			if asked[0].NoCalls {
 				t.Error("the first ask forbids tools")
 			}
+			<-time.After(time.Hour) // the tool that was too slow has come to its end
 		})
 	}
 }
@@ -137,14 +137,13 @@ func TestRun_ACallThatTakesTooLongIsAnErrorForTheModel(t *testing.T) {
 		spec chat.ToolSpec
 		want string
 	}{
-		"unmarked":  {chat.ToolSpec{Name: "look"}, "The call was cut and its outcome is unknown: the call took too long: more than 100ms."},
-		"read-only": {chat.ToolSpec{Name: "look", ReadOnly: true}, "The call did not come to its end: the call took too long: more than 100ms."},
+		"unmarked":  {chat.ToolSpec{Name: "look"}, "The call was cut and its outcome is unknown: the call took too long: more than 1m0s."},
+		"read-only": {chat.ToolSpec{Name: "look", ReadOnly: true}, "The call did not come to its end: the call took too long: more than 1m0s."},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		bubble(t, name, func(t *testing.T) {
 			script := llmtest.NewScript(t, llmtest.Step{Calls: []chat.ToolCall{call("1", "look", "{}")}}, llmtest.Step{Last: tc.want, Text: "sorry"})
 			look := newDeaf(t, tc.spec)
-			a := newAgent(script, func(c *agent.Config) { c.Limits.ToolTimeout = 100 * time.Millisecond; with(look)(c) })
+			a := newAgent(script, func(c *agent.Config) { c.Limits.ToolTimeout = time.Minute; with(look)(c) })
 			answer, events, err := run(t, a, &journal{})
 			if err != nil || answer.Content != "sorry" || len(look.begun) != 1 {
 				t.Fatalf("answer %q, error %v, %d calls", answer.Content, err, len(look.begun))
