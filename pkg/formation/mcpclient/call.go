@@ -176,14 +176,10 @@ func endOf(x *session) string {
 	if !ok {
 		return "the connection was lost"
 	}
-	timer := time.NewTimer(endedSoon)
-	defer timer.Stop()
-	select {
-	case <-p.p.ended:
-		return "its process " + p.p.how
-	case <-timer.C:
-		return "the connection was lost"
+	if how := p.p.itself(); how != "" {
+		return "its process " + how
 	}
+	return "the connection was lost"
 }
 
 // suspect asks a server that did not answer in time whether it is there, and

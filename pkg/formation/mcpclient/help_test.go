@@ -19,6 +19,10 @@ import (
 	"github.com/agentformation/service/test/npm"
 )
 
+// patience is how long a test waits for what must happen; it costs time only
+// where a test fails.
+const patience = 2 * time.Minute
+
 // self is a server that is the test binary.
 func self(t testing.TB, id, kind string, args ...string) mcpclient.Server {
 	t.Helper()
@@ -32,7 +36,7 @@ func self(t testing.TB, id, kind string, args ...string) mcpclient.Server {
 func command(id, program string, args ...string) mcpclient.Server {
 	return mcpclient.Server{MCPServer: manifest.MCPServer{
 		ID: id, Type: manifest.MCPCommand, Active: true, Command: program, Args: args,
-		Timeout: 20 * time.Second, ConnectionTTL: time.Minute, RetryAttempts: 1,
+		Timeout: patience, ConnectionTTL: time.Hour, RetryAttempts: 1,
 	}}
 }
 
@@ -49,6 +53,7 @@ func open(t testing.TB, edit func(*mcpclient.Config), servers ...mcpclient.Serve
 		Launch: "test-" + strconv.Itoa(os.Getpid()) + "-" + filepath.Base(t.TempDir()) + "-" + t.Name(),
 		Log:    zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel),
 		NewID:  func(prefix string) string { return prefix + "123456789012345678901" },
+		Limits: mcpclient.Limits{Connect: patience},
 	}
 	if edit != nil {
 		edit(&cfg)
@@ -112,7 +117,7 @@ func call(t testing.TB, c *mcpclient.Client, name, args string) chat.ToolResult 
 // eventually waits for what another process does.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	mcpsdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
 )
 
 // The limits of what a process may write to its standard output.
@@ -89,23 +90,15 @@ func (e *lostError) Error() string { return e.text }
 // Unwrap returns io.EOF.
 func (e *lostError) Unwrap() error { return io.EOF }
 
-// endedSoon is how long after the end of its output a process is expected to be
-// known as dead.
-const endedSoon = 400 * time.Millisecond
-
 // lost says why nothing comes any more.
 func (c *pipe) lost(err error) error {
 	if errors.Is(err, errTooLarge) {
 		return err
 	}
-	timer := time.NewTimer(endedSoon)
-	defer timer.Stop()
-	select {
-	case <-c.p.ended:
-		return &lostError{"its process " + c.p.how}
-	case <-timer.C:
-		return &lostError{"it closed its standard output"}
+	if how := c.p.itself(); how != "" {
+		return &lostError{"its process " + how}
 	}
+	return &lostError{"it closed its standard output"}
 }
 
 // line reads one line, without its end. It is valid until the next call.
@@ -180,6 +173,11 @@ func (c *pipe) Write(ctx context.Context, msg jsonrpc.Message) error {
 	}
 	if err != nil && (n > 0 || ctx.Err() == nil) {
 		c.Close()
+	}
+	if errors.Is(err, unix.EPIPE) {
+		if how := c.p.itself(); how != "" {
+			return &lostError{"its process " + how}
+		}
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,8 +90,9 @@ type process struct {
 	ending sync.Once
 	errs   sync.WaitGroup
 
-	mu   sync.Mutex // guards gone: the number of the group is ours until then
-	gone bool
+	mu   sync.Mutex // guards the fields that follow
+	gone bool       // the number of the group is ours until then
+	sent []syscall.Signal
 }
 
 // startProcess starts the command of a target. complaints gets what it writes to
@@ -131,7 +133,7 @@ func startProcess(s *spawner, t *target, grace time.Duration, complaints func(li
 
 // drainTime is how long the output of a process that has ended is still read:
 // what is in the pipes comes at once.
-const drainTime = 250 * time.Millisecond
+const drainTime = time.Second
 
 // reap awaits the end, kills what the process left in its group, and only then
 // gives its number back.
@@ -198,7 +200,31 @@ func (p *process) signal(sig syscall.Signal) {
 	defer p.mu.Unlock()
 	if !p.gone {
 		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
+		p.sent = append(p.sent, sig)
 	}
+}
+
+// endedSoon bounds how long the end of a process is awaited whose pipes have
+// ended. It is far more than that takes, also where the processor is wanted by
+// many: how a process died is what people need to know.
+const endedSoon = 10 * time.Second
+
+// itself says how a process ended whose connection is over; "" when it had to be
+// made to, or does not end soon.
+func (p *process) itself() string {
+	timer := time.NewTimer(endedSoon)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && slices.Contains(p.sent, status.Signal()) {
+		return ""
+	}
+	return p.how
 }
 
 // readLines calls line with each line of r until its end. Of long ones the
@@ -282,7 +308,7 @@ func killMarked(pid int, dir string, dead func(string) bool) bool {
 }
 
 // dyingMillis is how long the end of a killed process is awaited.
-const dyingMillis = 1000
+const dyingMillis = 5000
 
 // marked reads whose tool server a process is. Processes of others can't be read.
 func marked(dir string, dead func(string) bool) bool {
