@@ -117,9 +117,10 @@ func TestAlert_TellsOfACrashAndAHangButNotOfAFailedDeploy(t *testing.T) {
 	notices := &told{}
 	r := deploytest.New(t, func(c *deploy.Config) {
 		c.Alert, c.Probation = notices.add, time.Minute
-		c.Manager.HealthInterval, c.Manager.HealthTimeout = 100*time.Millisecond, 400*time.Millisecond
+		// A child that is well has to keep this, too.
+		c.Manager.HealthInterval, c.Manager.HealthTimeout = time.Second, 4*time.Second
 		c.Manager.Policy = process.DefaultPolicy()
-		c.Manager.Policy.Max = 2
+		c.Manager.Policy.Max, c.Manager.Policy.Window, c.Manager.Policy.Healthy = 2, time.Hour, time.Hour
 	})
 	if _, err := r.Deploy(t, "broken", map[string]string{"behave": "crash"}); err == nil {
 		t.Error("a deploy that crashes succeeded")

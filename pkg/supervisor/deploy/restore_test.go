@@ -171,7 +171,10 @@ func TestRestore_TriesALaunchThatFailsAgain(t *testing.T) {
 	r.Shutdown(t)
 	behave(t, r, "hello", "crash")
 	r.Start(t, nil)
-	deploytest.Eventually(t, "the first launch fails", func() bool { return get(t, r, "hello").Process.LastExit != nil })
+	deploytest.Eventually(t, "the first launch fails", func() bool {
+		exit := get(t, r, "hello").Process.LastExit // the one before was a stop
+		return exit != nil && exit.Code == 7
+	})
 	behave(t, r, "hello", "")
 	deploytest.Eventually(t, "the formation runs", running(t, r, "hello"))
 }

@@ -175,8 +175,8 @@ func TestUpdate_ThatIsBadNeverTakesTheRunningVersionDown(t *testing.T) {
 		},
 		"never ready": {
 			files:  version("2.0.0", map[string]string{"behave": "never"}),
-			change: func(c *deploy.Config) { c.Child.ReadyTimeout = 500 * time.Millisecond },
-			kind:   fault.Invalid, fault: "HealthCheckFailed", text: "did not become ready within 500ms", stage: deploy.StageHealth, rollback: deploy.RollbackDone,
+			change: func(c *deploy.Config) { c.Child.ReadyTimeout = 5 * time.Second }, // of the good ones, too
+			kind:   fault.Invalid, fault: "HealthCheckFailed", text: "did not become ready within 5s", stage: deploy.StageHealth, rollback: deploy.RollbackDone,
 		},
 		"a crash after the switch": {
 			files: version("2.0.0", map[string]string{"behave": "crash-after 200ms"}),
@@ -294,13 +294,14 @@ func TestInit_ThatFailsFailsTheDeploy(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		command, text string
+		limit         time.Duration
 	}{
-		"exit code": {"echo 'cannot reach the mirror' >&2; exit 4", "init failed (exit 4): cannot reach the mirror"},
-		"time over": {"echo still busy >&2; exec tail -f /dev/null", "still busy"},
+		"exit code": {"echo 'cannot reach the mirror' >&2; exit 4", "init failed (exit 4): cannot reach the mirror", 0},
+		"time over": {"echo still busy >&2; exec tail -f /dev/null", "still busy", 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := deploytest.New(t, func(c *deploy.Config) { c.InitTimeout = time.Second })
+			r := deploytest.New(t, func(c *deploy.Config) { c.InitTimeout = tc.limit })
 			_, err := r.Deploy(t, "hello", initVersion("1.0.0", tc.command))
 			assertFault(t, err, fault.Failed, "SpawnError", tc.text)
 			var f *deploy.StageError

@@ -72,7 +72,7 @@ func childMain() int {
 // state directory, which a test can write later:
 //
 //	crash            prints a line on descriptor 2 and exits with 7 during Load
-//	crash-after D    does so with 9 when it has served for the duration D
+//	crash-after D    does so with 9 when it has served for the duration D and was asked for its health since
 //	unready-after D  is not ready any more when it has served for the duration D
 //	never            stays in Load without progress
 //	secrets          fails Load with SecretsError
@@ -87,7 +87,8 @@ type formation struct {
 	mode    string
 	after   time.Duration // of the modes that have one
 	serving atomic.Bool
-	unready atomic.Bool
+	since   time.Time // when it began to serve; written before serving
+	falling sync.Once
 	beats   atomic.Uint64
 	http    *http.Server
 	close   func() error
@@ -156,15 +157,9 @@ func (f *formation) Serve(context.Context) error {
 	f.close = sync.OnceValue(l.Close)
 	l = closer{l, f.close} // the server closes it, too
 	go func() { _ = f.http.Serve(l) }()
-	f.serving.Store(true)
-	switch f.mode {
-	case "crash-after":
-		time.AfterFunc(f.after, func() {
-			fmt.Fprintln(os.Stderr, "the roof fell in")
-			os.Exit(9)
-		})
-	case "unready-after":
-		time.AfterFunc(f.after, func() { f.unready.Store(true) })
+	if !f.serving.Load() { // and not only again
+		f.since = time.Now()
+		f.serving.Store(true)
 	}
 	return nil
 }
@@ -189,9 +184,31 @@ func (f *formation) Pause(context.Context) error {
 // Fence has no store.
 func (f *formation) Fence(context.Context, []string) (int, error) { return 0, nil }
 
-// Health beats at every question.
+// Health beats at every question. A child whose time is over gives no good answer
+// any more, however late its own timers are; before it was asked once, the answer
+// to Serve might still be on its way.
 func (f *formation) Health(context.Context) (control.Health, error) {
-	return control.Health{Ready: !f.unready.Load(), Serving: f.serving.Load(), Heartbeat: f.beats.Add(1)}, nil
+	h := control.Health{Ready: true, Serving: f.serving.Load(), Heartbeat: f.beats.Add(1)}
+	if !h.Serving {
+		return h, nil
+	}
+	left := f.after - time.Since(f.since)
+	switch f.mode {
+	case "crash-after":
+		if left <= 0 {
+			fall()
+		}
+		f.falling.Do(func() { time.AfterFunc(left, fall) })
+	case "unready-after":
+		h.Ready = left > 0
+	}
+	return h, nil
+}
+
+// fall ends the process.
+func fall() {
+	fmt.Fprintln(os.Stderr, "the roof fell in")
+	os.Exit(9)
 }
 
 // Status tells little.
@@ -261,7 +278,7 @@ func (f *formation) routes() http.Handler {
 		seq, _ := strconv.ParseUint(r.URL.RawQuery, 10, 64)
 		select {
 		case f.records <- control.Record{Seq: seq, Time: time.Now(), Kind: control.RecordAudit, Action: "keys.generated", Actor: "formation", Result: "ok"}:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			http.Error(w, "nobody follows", http.StatusServiceUnavailable)
 		}
 	})

@@ -96,6 +96,10 @@ func (r *Rig) Start(t testing.TB, change func(*deploy.Config)) {
 	}
 }
 
+// patience bounds every wait for what must happen. Nothing takes this long unless
+// it is broken.
+const patience = time.Minute
+
 // fastExit keeps the race detector from a second's sleep at the end of each child.
 const fastExit = "GORACE=atexit_sleep_ms=0"
 
@@ -108,14 +112,14 @@ func (r *Rig) config(binary string, log zerolog.Logger) deploy.Config {
 		},
 		Child: deploy.Child{
 			Binary: binary, Env: []string{childEnv + "=1", fastExit}, ServerURL: "http://localhost:7890", ServerID: "server-test",
-			ReadyTimeout: 20 * time.Second, DrainTimeout: 10 * time.Second, KillTimeout: 5 * time.Second,
+			ReadyTimeout: patience, DrainTimeout: 10 * time.Second, KillTimeout: 15 * time.Second,
 			// The binaries of tests must not outlive them by long.
 			OrphanTimeout: 30 * time.Second,
 		},
 		Limits:        archive.DefaultLimits(),
 		MaxFormations: 5,
 		AutoRestart:   true,
-		Manager: process.ManagerConfig{Unavailable: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Manager: process.ManagerConfig{HealthTimeout: patience, Unavailable: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})},
 	}
@@ -125,7 +129,7 @@ func (r *Rig) config(binary string, log zerolog.Logger) deploy.Config {
 func (r *Rig) Shutdown(t testing.TB) {
 	t.Helper()
 	r.end(t, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 		defer cancel()
 		if err := r.Service.Shutdown(ctx); err != nil {
 			t.Error(err)
@@ -262,12 +266,12 @@ func Ask(t testing.TB, port int, path string) (int, string) {
 }
 
 // Eventually waits until ok returns true; another process is waited for, which
-// sends no signal. It fails the test after 30 s.
+// sends no signal. It fails the test when its patience is over.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.NewTimer(30 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for !ok() {
 		select {
