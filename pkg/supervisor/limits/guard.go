@@ -65,6 +65,9 @@ type run struct {
 	tmp   string // its private temporary directory; "" when not known
 	group *group // nil without a cgroup
 	watch *watch // nil until it was started
+	// adopted says that the cgroup is older than the run: its counters have steps
+	// of earlier times.
+	adopted bool
 }
 
 // NewGuard checks cfg.
@@ -260,7 +263,7 @@ func (g *Guard) spec(r *run, env []string, initial bool) *confine.Spec {
 
 // adopt is the run of a process that an earlier supervisor started.
 func (g *Guard) adopt(pid int) *run {
-	return &run{tmp: tmpOf(pid, g.cfg.RunDir), group: adoptGroup(g.cfg.ID, pid)}
+	return &run{tmp: tmpOf(pid, g.cfg.RunDir), group: adoptGroup(g.cfg.ID, pid), adopted: true}
 }
 
 // ownUser tells whether the formation has a user to itself.

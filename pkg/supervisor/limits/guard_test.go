@@ -374,11 +374,15 @@ func TestWatch_TheKernelsKillIsTheReasonHoweverLateItIsAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		pid  int
-		want string
+		pid    int
+		before string // how many were killed when the watching began
+		fresh  bool   // its cgroup was made for it
+		want   string
 	}{
-		"ended":    {ended.Process.Pid, "out of memory, limit 64 MiB"},
-		"outlived": {os.Getpid(), ""},
+		"ended":                      {ended.Process.Pid, "1", false, "out of memory, limit 64 MiB"},
+		"ended before it is watched": {ended.Process.Pid, "2", true, "out of memory, limit 64 MiB"},
+		"before it was taken over":   {ended.Process.Pid, "2", false, ""},
+		"outlived":                   {os.Getpid(), "1", false, ""},
 	} {
 		dir := t.TempDir()
 		events := filepath.Join(dir, "memory.events")
@@ -387,9 +391,9 @@ func TestWatch_TheKernelsKillIsTheReasonHoweverLateItIsAskedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		kills("1")
+		kills(c.before)
 		h := newHouse(t, Limits{Memory: 64 << 20})
-		r := &run{group: &group{dir: map[string]place{memory: {path: dir, unified: true}}}}
+		r := &run{group: &group{dir: map[string]place{memory: {path: dir, unified: true}}}, adopted: !c.fresh}
 		w := h.guard(t).newWatch(c.pid, r, nil)
 		w.start()
 		w.halting.Do(func() { close(w.halt) })

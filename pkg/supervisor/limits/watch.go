@@ -62,7 +62,9 @@ func (g *Guard) newWatch(pid int, r *run, kill func(string)) *watch {
 
 func (w *watch) start() {
 	w.oomKills, w.refused = w.run.group.oomKills(), w.run.group.refusedForks()
-	w.oom, w.forks = w.oomKills.read(), w.refused.read()
+	if w.run.adopted { // what has just been launched may have met its limits already
+		w.oom, w.forks = w.oomKills.read(), w.refused.read()
+	}
 	if s, err := statOf(w.pid); err == nil {
 		w.began = s.start
 	}
