@@ -327,9 +327,17 @@ func (m *Manager) Control() (control.Formation, bool) {
 	return m.child.conn, true
 }
 
-// supervising tells whether an episode is in progress.
+// supervising tells whether an episode is in progress. One that has given up says
+// so before it is over.
 func (m *Manager) supervising() bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ep != nil && !m.ep.over()
+	ep, status := m.ep, m.snap.Status
+	m.mu.Unlock()
+	if ep == nil {
+		return false
+	}
+	if status == StatusCrashed {
+		<-ep.done
+	}
+	return !ep.over()
 }

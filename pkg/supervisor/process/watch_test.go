@@ -193,6 +193,13 @@ func TestWatch_GivesUpAfterTooManyFailures(t *testing.T) {
 	t.Parallel()
 	f := setup(t, "ok")
 	f.cfg.Policy = process.Policy{Max: 3, Base: time.Millisecond, Window: time.Hour, Healthy: time.Hour}
+	notify, told := f.cfg.Notify, make(chan struct{})
+	f.cfg.Notify = func(e process.Event) {
+		notify(e)
+		if e.Kind == process.EventCrashed { // the owner takes its time
+			<-told
+		}
+	}
 	m := f.start()
 	f.mark("crash")
 	kill(t, m.Snapshot().PID)
@@ -205,7 +212,8 @@ func TestWatch_GivesUpAfterTooManyFailures(t *testing.T) {
 	}
 	f.assertCrashed(m)
 	f.unmark("crash")
-	if err := m.Start(t.Context(), f.spec, nil); err != nil {
+	time.AfterFunc(50*time.Millisecond, func() { close(told) })
+	if err := m.Start(t.Context(), f.spec, nil); err != nil { // whoever sees it crashed may start it
 		t.Fatal(err)
 	}
 	if f.spec.Socket.Serving() {
