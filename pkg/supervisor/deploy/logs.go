@@ -39,21 +39,35 @@ func (s *Service) TailLog(ctx context.Context, id string, stream Stream, n int) 
 	return logs.Tail(ctx, s.logPath(id, stream), n)
 }
 
-// FollowLog hands every line that is written from now on to sink, until ctx
-// ends, the formation is deleted or sink returns an error. A rotation neither
-// loses nor doubles a line; a log that is emptied is read from its start again.
-func (s *Service) FollowLog(ctx context.Context, id string, streams []Stream, sink func(Stream, string) error) error {
+// LogFollower is a position in logs of a formation. It is used by one goroutine.
+type LogFollower struct {
+	s  *Service
+	id string
+	at *logs.Follower
+}
+
+// FollowLog returns a follower at the present ends of a formation's logs: its Run
+// hands on what is written from now on, whenever it is called. The error is 404
+// for an unknown formation.
+func (s *Service) FollowLog(id string, streams []Stream) (*LogFollower, error) {
 	if _, err := s.member(id); err != nil {
-		return err
+		return nil, err
 	}
 	sources := make([]logs.Source, len(streams))
 	for i, stream := range streams {
 		sources[i] = logs.Source{Name: string(stream), Path: s.logPath(id, stream)}
 	}
-	follower, err := logs.NewFollower(sources)
+	at, err := logs.NewFollower(sources)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return &LogFollower{s: s, id: id, at: at}, nil
+}
+
+// Run hands every line to sink, until ctx ends, the formation is deleted or sink
+// returns an error. A rotation neither loses nor doubles a line; a log that is
+// emptied is read from its start again.
+func (f *LogFollower) Run(ctx context.Context, sink func(Stream, string) error) error {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
@@ -62,10 +76,10 @@ func (s *Service) FollowLog(ctx context.Context, id string, streams []Stream, si
 			return ctx.Err()
 		case <-tick.C:
 		}
-		if err := follower.Poll(func(name, line string) error { return sink(Stream(name), line) }); err != nil {
+		if err := f.at.Poll(func(name, line string) error { return sink(Stream(name), line) }); err != nil {
 			return err
 		}
-		if _, err := s.member(id); err != nil {
+		if _, err := f.s.member(f.id); err != nil {
 			return nil // deleted: nothing more will come
 		}
 	}

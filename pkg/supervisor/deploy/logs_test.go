@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -52,8 +51,12 @@ func TestFollowLog_SendsNewLinesOfBothFilesAndSurvivesTruncation(t *testing.T) {
 	}
 	lines, done := make(chan line), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
+	follower, err := r.Service.FollowLog("hello", []deploy.Stream{deploy.Stdout, deploy.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
 	go func() {
-		done <- r.Service.FollowLog(ctx, "hello", []deploy.Stream{deploy.Stdout, deploy.Stderr}, func(s deploy.Stream, text string) error {
+		done <- follower.Run(ctx, func(s deploy.Stream, text string) error {
 			select {
 			case lines <- line{s, text}:
 				return nil
@@ -62,24 +65,16 @@ func TestFollowLog_SendsNewLinesOfBothFilesAndSurvivesTruncation(t *testing.T) {
 			}
 		})
 	}()
-	// A line that is written before the follower has seen the files' ends is
-	// old to it, so the child is asked again now and then.
 	want := func(query string) {
 		t.Helper()
 		seen := map[line]bool{}
-		again := time.NewTicker(time.Second)
-		defer again.Stop()
 		deploytest.Ask(t, v.Port, "/log?"+query)
 		for !seen[line{deploy.Stdout, "out " + query}] || !seen[line{deploy.Stderr, "err " + query}] {
-			select {
-			case <-again.C:
-				deploytest.Ask(t, v.Port, "/log?"+query)
-			case l := <-lines:
-				if strings.HasSuffix(l.text, "old") {
-					t.Errorf("an old line came: %+v", l)
-				}
-				seen[l] = true
+			l := <-lines
+			if strings.HasSuffix(l.text, "old") {
+				t.Errorf("an old line came: %+v", l)
 			}
+			seen[l] = true
 		}
 	}
 	want("one")
@@ -97,14 +92,40 @@ func TestFollowLog_EndsWhenTheFormationIsDeleted(t *testing.T) {
 	t.Parallel()
 	r := deploytest.New(t, nil)
 	r.MustDeploy(t, "hello", nil)
+	follower, err := r.Service.FollowLog("hello", []deploy.Stream{deploy.Stdout})
+	if err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan error, 1)
-	go func() {
-		done <- r.Service.FollowLog(t.Context(), "hello", []deploy.Stream{deploy.Stdout}, func(deploy.Stream, string) error { return nil })
-	}()
+	go func() { done <- follower.Run(t.Context(), func(deploy.Stream, string) error { return nil }) }()
 	if err := r.Service.Delete(t.Context(), "hello"); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-done; err != nil && !strings.Contains(err.Error(), "No formation") {
+	if err := <-done; err != nil {
+		t.Errorf("end: %v", err)
+	}
+	if _, err := r.Service.FollowLog("hello", nil); err == nil {
+		t.Error("a deleted formation's log can be followed")
+	}
+}
+
+func TestFollowLog_BeginsWhereTheLogEndedWhenItWasAskedFor(t *testing.T) {
+	t.Parallel()
+	r := deploytest.New(t, nil)
+	v := r.MustDeploy(t, "hello", nil)
+	deploytest.Ask(t, v.Port, "/log?old")
+	follower, err := r.Service.FollowLog("hello", []deploy.Stream{deploy.Stdout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deploytest.Ask(t, v.Port, "/log?new") // before anybody reads
+	seen := errors.New("seen")
+	if err := follower.Run(t.Context(), func(_ deploy.Stream, line string) error {
+		if line != "out new" {
+			t.Errorf("the line %q came", line)
+		}
+		return seen
+	}); !errors.Is(err, seen) {
 		t.Errorf("end: %v", err)
 	}
 }

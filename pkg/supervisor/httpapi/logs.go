@@ -75,7 +75,12 @@ func (a *API) followedLogs(c echo.Context) error {
 	if _, err := a.cfg.Deploy.Get(c.Request().Context(), id); err != nil {
 		return err
 	}
-	return a.followLogs(c, id, streams)
+	// Whoever is told that it is connected misses nothing that is written then.
+	follower, err := a.cfg.Deploy.FollowLog(id, streams)
+	if err != nil {
+		return err
+	}
+	return a.followLogs(c, id, follower)
 }
 
 func logStreams(c echo.Context) (string, []deploy.Stream, error) {
@@ -99,7 +104,7 @@ type logEvent struct {
 
 // followLogs sends new lines until the client leaves or the formation is
 // deleted. A goroutine reads, this one writes.
-func (a *API) followLogs(c echo.Context, id string, streams []deploy.Stream) error {
+func (a *API) followLogs(c echo.Context, id string, follower *deploy.LogFollower) error {
 	stream, err := httpx.StartSSE(c)
 	if err != nil {
 		return nil
@@ -109,7 +114,7 @@ func (a *API) followLogs(c echo.Context, id string, streams []deploy.Stream) err
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = a.cfg.Deploy.FollowLog(ctx, id, streams, func(s deploy.Stream, line string) error {
+		_ = follower.Run(ctx, func(s deploy.Stream, line string) error {
 			select {
 			case events <- logEvent{FormationID: id, Line: line, Stream: s, Time: a.now().UTC()}:
 				return nil
