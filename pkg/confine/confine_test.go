@@ -218,7 +218,7 @@ list above: no
 func TestStage_LandlockKeepsProcessesOutsideApart(t *testing.T) {
 	t.Parallel()
 	needLandlock(t)
-	other := exec.CommandContext(t.Context(), "/bin/sleep", "60")
+	other := exec.CommandContext(t.Context(), "/bin/sleep", "600")
 	other.Env = []string{"SECRET=secret"}
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestStage_LandlockKeepsProcessesOutsideApart(t *testing.T) {
 	s.ReadOnly, s.ReadWrite = system(), []string{"/dev/null"}
 	pid := strconv.Itoa(other.Process.Pid)
 	out, _ := tryStaged(t, s, `cat /proc/`+pid+`/environ 2>/dev/null; cat /proc/`+pid+`/cmdline | tr '\0' ' '`)
-	if strings.Contains(out, "secret") || !strings.Contains(out, "sleep 60") {
+	if strings.Contains(out, "secret") || !strings.Contains(out, "sleep 600") {
 		t.Errorf("of another process one sees %q", out)
 	}
 	if LandlockVersion() < 6 {
@@ -270,7 +270,13 @@ func cgroup(t *testing.T) string {
 			continue
 		}
 		t.Cleanup(func() {
-			if err := os.Remove(dir); err != nil {
+			// A process can still be in it for a moment after it was reaped.
+			var err error
+			until(t, "nothing is left in the cgroup", func() bool {
+				err = os.Remove(dir)
+				return !errors.Is(err, unix.EBUSY)
+			})
+			if err != nil {
 				t.Error(err)
 			}
 		})
