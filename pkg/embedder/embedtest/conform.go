@@ -34,15 +34,17 @@ func Write(t testing.TB, files map[string][]byte) string {
 	return dir
 }
 
-// Near compares a vector with the plain one.
+// Near compares a vector with the plain one. Any goroutine may call it.
 func Near(t testing.TB, what string, got []float32, want []float64) {
 	t.Helper()
 	if len(got) != len(want) {
-		t.Fatalf("%s: %d numbers, want %d", what, len(got), len(want))
+		t.Errorf("%s: %d numbers, want %d", what, len(got), len(want))
+		return
 	}
 	for i := range got {
 		if d := math.Abs(float64(got[i]) - want[i]); d > Tolerance || math.IsNaN(d) {
-			t.Fatalf("%s: number %d is %g, want %g", what, i, got[i], want[i])
+			t.Errorf("%s: number %d is %g, want %g", what, i, got[i], want[i])
+			return
 		}
 	}
 }

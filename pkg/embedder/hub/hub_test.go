@@ -25,6 +25,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const repo = "acme/tiny"
 
+// patience is how long the hub may be silent; it costs time only when a test
+// fails.
+const patience = 3 * time.Minute
+
 // rig is a hub with one repository, and a client with an empty cache.
 type rig struct {
 	*embedtest.Hub
@@ -38,7 +42,7 @@ func newRig(t *testing.T) *rig {
 	r.Add(repo, r.files)
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	t.Cleanup(client.CloseIdleConnections)
-	r.cfg = hub.Config{Dir: t.TempDir(), Endpoint: r.URL, Backoff: time.Millisecond, Client: client}
+	r.cfg = hub.Config{Dir: t.TempDir(), Endpoint: r.URL, Backoff: time.Millisecond, Stall: patience, Client: client}
 	return r
 }
 

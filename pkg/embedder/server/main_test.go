@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +31,10 @@ const (
 	beCaller  = "EMBEDDER_TEST_CALLER"  // a caller; the value is the directory
 	beKeeper  = "EMBEDDER_TEST_KEEPER"  // a keeper, likewise
 )
+
+// patience is how long a test waits for what must happen, here and in the
+// processes it starts. It costs time only when the test fails.
+const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	var err error
@@ -57,8 +63,7 @@ func process() error {
 	inherit := flags.Bool("inherit", false, "")
 	users := flags.String("users", "", "")
 	engine := flags.String("engine", server.EngineGo, "")
-	idle := flags.Duration("idle", time.Minute, "")
-	patience := flags.Duration("patience", time.Minute, "")
+	idle := flags.Duration("idle", patience, "")
 	broken := flags.Bool("broken", false, "")
 	if err := flags.Parse(os.Args[1:]); err != nil {
 		return err
@@ -70,7 +75,7 @@ func process() error {
 		return fmt.Errorf("this one never starts")
 	}
 	log := zerolog.New(os.Stderr)
-	cfg := server.Config{Dir: *dir, Idle: *idle, Patience: *patience, Log: log, MaxModels: 2}
+	cfg := server.Config{Dir: *dir, Idle: *idle, Patience: patience, Log: log, MaxModels: 2}
 	if *ready {
 		cfg.Ready = embedder.Ready
 	}
@@ -91,7 +96,7 @@ func process() error {
 	if err != nil {
 		return err
 	}
-	hubConfig.Backoff = time.Millisecond
+	hubConfig.Backoff, hubConfig.Stall = time.Millisecond, patience
 	if cfg.Hub, err = hub.New(hubConfig); err != nil {
 		return err
 	}
@@ -115,7 +120,7 @@ func keeper(dir string) error {
 	if err := os.Unsetenv(beKeeper); err != nil {
 		return err
 	}
-	k, err := embedder.NewKeeper(embedder.KeeperConfig{Config: embedder.Config{Dir: dir, Env: os.Environ(), Command: os.Args[:1]}})
+	k, err := embedder.NewKeeper(embedder.KeeperConfig{Config: embedder.Config{Dir: dir, Env: os.Environ(), Command: os.Args[:1], StartTimeout: patience}})
 	if err != nil {
 		return err
 	}
@@ -134,7 +139,7 @@ func appendLine(path, line string) error {
 
 // caller asks for one vector and tells how that went.
 func caller(dir string) error {
-	client, err := embedder.New(embedder.Config{Dir: dir})
+	client, err := embedder.New(embedder.Config{Dir: dir, Timeout: patience})
 	if err != nil {
 		return err
 	}
@@ -181,6 +186,7 @@ func (r *rig) client(t *testing.T, args ...string) *embedder.Client {
 func (r *rig) clientOf(t *testing.T, cfg embedder.Config) *embedder.Client {
 	t.Helper()
 	cfg.Dir, cfg.Env = r.dir, r.env
+	cfg.Timeout, cfg.StartTimeout = cmp.Or(cfg.Timeout, patience), cmp.Or(cfg.StartTimeout, patience)
 	c, err := embedder.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +201,7 @@ func (r *rig) hub(t *testing.T) *hub.Hub {
 	t.Helper()
 	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	h, err := hub.New(hub.Config{Dir: t.TempDir(), Endpoint: r.URL, Backoff: time.Millisecond, Client: &http.Client{Transport: transport}})
+	h, err := hub.New(hub.Config{Dir: t.TempDir(), Endpoint: r.URL, Backoff: time.Millisecond, Stall: patience, Client: &http.Client{Transport: transport}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,23 +241,44 @@ func (r *rig) kill(t *testing.T) {
 // it, so its id vanishes.
 func (r *rig) gone(t *testing.T, pid int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	until(t, fmt.Sprintf("process %d has ended", pid), func() bool { return !isChild(pid) })
+}
+
+// until looks again and again until something holds.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for syscall.Kill(pid, 0) == nil {
+	for !holds() {
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("process %d still lives", pid)
+		case <-limit.C:
+			t.Fatalf("waited in vain until %s", what)
 		}
 	}
 }
 
+// isChild tells whether a process is a child of this one that was not reaped.
+func isChild(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // behind the name
+	fields := strings.Fields(rest)
+	return len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid())
+}
+
+// killAll ends what is left, and waits: what still writes would be in the way of
+// removing its directory, and who waits for its end would be a leak.
 func (r *rig) killAll(t *testing.T) {
+	t.Helper()
 	for _, pid := range r.starts(t) {
 		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && exe == self() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
+			r.gone(t, pid)
 		}
 	}
 }
@@ -269,7 +296,8 @@ func (r *rig) right(t *testing.T, c *embedder.Client, texts ...string) {
 	t.Helper()
 	got, err := c.Embed(t.Context(), tiny, texts, "query")
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err) // goroutines of a test come here too
+		return
 	}
 	for i, text := range texts {
 		embedtest.Near(t, text, got.Vectors[i], r.bert.Mean(embedtest.IDs("search _ query : "+text)))

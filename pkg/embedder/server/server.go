@@ -38,7 +38,8 @@ type Config struct {
 	// Users may call beside this user and root.
 	Users *embedder.UIDRange
 	// Idle is how long nobody must have called before Run returns; 0 is 10
-	// minutes, below 0 is never.
+	// minutes, below 0 is never. The first call has a minute at least: whoever
+	// started the process is about to make it.
 	Idle   time.Duration
 	Hub    *hub.Hub
 	Engine model.Engine
@@ -52,6 +53,9 @@ type Config struct {
 	Log      zerolog.Logger
 }
 
+// firstCall is how long a new process waits for its first call at least.
+const firstCall = time.Minute
+
 // lockTime is how long Run waits for the end of the process before.
 const lockTime = 10 * time.Second
 
@@ -64,6 +68,7 @@ type server struct {
 	mu     sync.Mutex
 	active int // calls and loads
 	last   time.Time
+	called bool
 }
 
 // Run serves until ctx ends or nobody has called for Config.Idle.
@@ -122,7 +127,8 @@ func listen(ctx context.Context, dir string) (net.Listener, error) {
 
 // Times of the HTTP server. An answer may take as long as its call waits.
 const (
-	readTime     = 30 * time.Second
+	headerTime   = 30 * time.Second
+	readTime     = 2 * time.Minute // of up to embedder.MaxBody, on a machine that is short of time
 	shutdownTime = 5 * time.Second
 )
 
@@ -133,7 +139,7 @@ func (s *server) serve(ctx context.Context) error {
 	mux.HandleFunc("POST "+embedder.PathEmbed, s.embed)
 	mux.HandleFunc("POST "+embedder.PathInfo, s.info)
 	srv := &http.Server{
-		Handler: s.admit(mux), ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: time.Minute,
+		Handler: s.admit(mux), ReadHeaderTimeout: headerTime, ReadTimeout: readTime, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			uid, err := embedder.PeerUID(c)
@@ -181,6 +187,9 @@ func (s *server) idle(ctx context.Context) <-chan struct{} {
 			}
 			s.mu.Lock()
 			rest := s.cfg.Idle - time.Since(s.last)
+			if !s.called {
+				rest = max(s.cfg.Idle, firstCall) - time.Since(s.last)
+			}
 			if s.active > 0 {
 				rest = s.cfg.Idle
 			}
@@ -200,6 +209,7 @@ func (s *server) work() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active++
+	s.called = true
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

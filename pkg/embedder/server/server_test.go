@@ -28,7 +28,7 @@ import (
 func serve(t *testing.T, r *rig, set func(*server.Config)) {
 	t.Helper()
 	ready := make(chan error, 1)
-	cfg := server.Config{Dir: r.dir, Hub: r.hub(t), Engine: purego.Engine{}, Ready: func(err error) { ready <- err }, Log: zerolog.Nop()}
+	cfg := server.Config{Dir: r.dir, Hub: r.hub(t), Engine: purego.Engine{}, Patience: patience, Ready: func(err error) { ready <- err }, Log: zerolog.Nop()}
 	if set != nil {
 		set(&cfg)
 	}
@@ -95,13 +95,21 @@ func TestServe_AModelThatIsStillComingIsUnavailableAndThenThere(t *testing.T) {
 	_, err := c.Embed(t.Context(), tiny, []string{"cat"}, "")
 	wantFault(t, err, fault.Unavailable, embedder.NameLoading, "try again")
 	close(stall)
-	for fault.NameOf(err) == embedder.NameLoading {
+	until(t, "the model is there", func() bool {
 		_, err = c.Embed(t.Context(), tiny, []string{"cat"}, "")
-	}
+		return fault.NameOf(err) != embedder.NameLoading
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.right(t, c, "cat")
+}
+
+func TestServe_WaitsForItsFirstCallThoughItIsSoonIdle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	serve(t, r, func(cfg *server.Config) { cfg.Idle = time.Nanosecond })
+	r.right(t, r.clientOf(t, embedder.Config{}), "cat")
 }
 
 func TestServe_ACallHasATimeLimit(t *testing.T) {
