@@ -41,8 +41,8 @@ deb: build $(NFPM) ## leave a Debian package of both programs in bin
 
 test: ## run every test with the race detector
 	@scripts/deps test
-	@scripts/deps-onnxruntime.sh
 	@scripts/deps-npm.sh
+	@scripts/deps-onnxruntime.sh
 	go test -race -shuffle=on -count=1 -timeout=10m ./...
 
 check: lint vet fresh test ## what CI demands: format, lint, vet, generated files, tests

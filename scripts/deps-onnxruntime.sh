@@ -7,6 +7,7 @@
 # The library is an option of the product: without npm the tests of that engine
 # say so and fail, the build does not.
 set -euo pipefail
+retry=$(cd "$(dirname "$0")" && pwd)/retry
 version=1.30.0
 dir=${XDG_CACHE_HOME:-$HOME/.cache}/agentformation/onnxruntime/$version
 lib=$dir/libonnxruntime.so.1
@@ -25,11 +26,19 @@ if ! command -v npm >/dev/null; then
   echo "deps: no npm on PATH, so no ONNX Runtime; its tests will fail" >&2
   exit 0
 fi
-echo "deps: fetching the ONNX Runtime $version (once; 110 MB)" >&2
 mkdir -p "$dir"
+exec 9>"$dir/.lock"
+if command -v flock >/dev/null && ! flock -n 9; then
+  echo "deps: waiting for another step that fetches the ONNX Runtime" >&2
+  flock -w 1800 9 || echo "deps: it takes too long; going on beside it" >&2
+fi
+if [ -s "$lib" ]; then
+  exit 0
+fi
+echo "deps: fetching the ONNX Runtime $version (once; 110 MB)" >&2
 tmp=$(mktemp -d "$dir/.fetch-XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
-if ! (cd "$tmp" && npm pack --silent --ignore-scripts "onnxruntime-node@$version" >/dev/null); then
+if ! (cd "$tmp" && "$retry" 4 900 npm pack --loglevel=error --ignore-scripts "onnxruntime-node@$version" >/dev/null); then
   echo "deps: the ONNX Runtime can't be fetched; its tests will fail" >&2
   exit 0
 fi
