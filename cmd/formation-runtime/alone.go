@@ -142,5 +142,8 @@ func lockState(dir string) (unlock func(), err error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("another process runs the formation in %s (it holds %s): stop it first, or give --state-dir", dir, path)
 	}
-	return func() { _ = f.Close() }, nil
+	return func() {
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
+		_ = f.Close()
+	}, nil
 }

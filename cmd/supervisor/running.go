@@ -36,6 +36,7 @@ func findRunning(dir string) (*running, error) {
 	defer lock.Close()
 	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); {
 	case err == nil:
+		_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
 		return nil, noneRuns(dir)
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		return nil, fmt.Errorf("look for the supervisor: %w", err)

@@ -33,7 +33,10 @@ func Take(ctx context.Context, path string, mode fs.FileMode, waiting func()) (u
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { _ = f.Close() }, nil
+			return func() {
+				_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
+				_ = f.Close()
+			}, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			_ = f.Close()

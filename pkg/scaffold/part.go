@@ -230,7 +230,10 @@ func lock(dir string) (unlock func(), err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the formation: %w", err), f.Close())
 	}
-	return func() { _ = f.Close() }, nil // which frees the lock
+	return func() {
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a process that is just being started may have the file too
+		_ = f.Close()
+	}, nil
 }
 
 // maxArg bounds an argument of a command, in bytes.

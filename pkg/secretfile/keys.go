@@ -121,12 +121,16 @@ func LoadKeys(path string) (FormationKeys, error) {
 	return k, nil
 }
 
+// updateWait is enough for some callers at once on a slow disk, where each waits
+// for what it wrote.
+const updateWait = 10 * time.Second
+
 // UpdateKeys changes the keys file at path in one step (0600, the owner stays):
 // change gets what it holds and returns what it shall hold, and whether that is
 // anything new. It returns what the file holds in the end. Two callers at once
-// take turns; a caller that is kept waiting for a second gives up.
+// take turns; a caller that is kept waiting for ten seconds gives up.
 func UpdateKeys(path string, change func(FormationKeys) (FormationKeys, bool)) (FormationKeys, error) {
-	unlock, err := Lock(filepath.Dir(path), time.Second)
+	unlock, err := Lock(filepath.Dir(path), updateWait)
 	if err != nil {
 		return FormationKeys{}, fmt.Errorf("update keys: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/secretfile"
+	"github.com/agentformation/service/test/testprogram"
 )
 
 func TestOpen_TakesEachKeyOfAPlace(t *testing.T) {
@@ -119,4 +120,20 @@ func TestLock_WritersTakeTurns(t *testing.T) {
 	if _, err := secretfile.Lock(filepath.Join(dir, "gone"), 0); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
+}
+
+func TestLock_AProcessThatIsBeingStartedKeepsNone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	unlock, err := secretfile.Lock(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testprogram.Fork(t, dir)
+	unlock()
+	unlock, err = secretfile.Lock(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
 }

@@ -67,7 +67,10 @@ func (l *liveness) close() error {
 	if l.file == nil {
 		return nil
 	}
-	return l.file.Close()
+	// A process that is just being started may have the file too, and with it
+	// the locks, until its program begins.
+	all := unix.Flock_t{Type: unix.F_UNLCK}
+	return errors.Join(unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &all), l.file.Close())
 }
 
 const selectOthers = `SELECT id, guarded FROM launches WHERE fenced_at IS NULL AND id <> ?`

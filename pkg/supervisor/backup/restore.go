@@ -108,6 +108,7 @@ func notRunning(home string) error {
 		pid, _, _ := strings.Cut(string(text[:n]), " ")
 		return fault.Errorf(fault.Conflict, nameRunning, "a supervisor (process %s) runs on %s; stop it first", pid, home)
 	}
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
 	return nil
 }
 
@@ -167,6 +168,7 @@ func (s *staging) close() {
 		s.root.Close()
 	}
 	if s.lock != nil {
+		_ = unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) // as in notRunning
 		s.lock.Close()
 	}
 }
