@@ -145,11 +145,13 @@ func TestExcerpt_StaysFastOnLongLinesAndFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer x.Close()
-			begin, last := time.Now(), strings.Count(text, "\n")+1
-			for i := range 200 {
-				x.Of(manifest.Fault{File: "formation.afs", Line: max(last-i, 1), Col: 1 << (i % 20), Text: "***"})
-			}
-			if d := time.Since(begin); d > 30*time.Second {
+			last := strings.Count(text, "\n") + 1
+			d := processorTime(t, func() {
+				for i := range 200 {
+					x.Of(manifest.Fault{File: "formation.afs", Line: max(last-i, 1), Col: 1 << (i % 20), Text: "***"})
+				}
+			})
+			if d > 30*time.Second {
 				t.Errorf("took %s", d)
 			}
 		})
