@@ -19,7 +19,7 @@ import (
 
 // lockWait bounds how long a change waits for one of another process: during an
 // update, two have the same state directory.
-const lockWait = 5 * time.Second
+const lockWait = 30 * time.Second
 
 // change is what an administrator did to one secret. It holds as long as the
 // version's own file has what it had then: a later version that brings another

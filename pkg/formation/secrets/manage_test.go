@@ -201,7 +201,11 @@ func TestStore_TwoProcessesSeeEachOthersChanges(t *testing.T) {
 	var all sync.WaitGroup
 	for i, s := range stores {
 		for j := range 5 {
-			all.Go(func() { v.must(s.Create(fmt.Sprintf("NAME_%d_%d", i, j), "x")) })
+			all.Go(func() {
+				if _, err := s.Create(fmt.Sprintf("NAME_%d_%d", i, j), "x"); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 	}
 	all.Wait()

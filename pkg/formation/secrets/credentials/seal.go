@@ -24,7 +24,7 @@ const (
 	rounds   = 100_000 // of PBKDF2 (reference runtime.md 12)
 	keySize  = 32      // AES-256
 	format   = 1       // the first byte of what is sealed
-	lockWait = 5 * time.Second
+	lockWait = 30 * time.Second
 )
 
 // sealer encrypts and opens credentials. Its keys are derived at the first use,
@@ -121,13 +121,23 @@ func (s *sealer) stored() (cipher.AEAD, error) {
 	return s.derive(&s.generated, key.Encode())
 }
 
-// generate makes the key. Another process of the formation may be about to.
+// generate makes the key.
 func (s *sealer) generate() (cipher.AEAD, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	unlock, err := secretfile.Lock(s.dir, lockWait)
+	key, err := s.makeKey()
 	if err != nil {
 		return nil, err
+	}
+	return s.derive(&s.generated, key.Encode())
+}
+
+// makeKey makes the file of the key. Another process of the formation may be
+// about to, and waits for the lock: what takes long is done without it.
+func (s *sealer) makeKey() (secretfile.Key, error) {
+	unlock, err := secretfile.Lock(s.dir, lockWait)
+	if err != nil {
+		return secretfile.Key{}, err
 	}
 	defer unlock()
 	key, err := secretfile.ReadKey(s.path())
@@ -135,10 +145,7 @@ func (s *sealer) generate() (cipher.AEAD, error) {
 		key = secretfile.GenerateKey()
 		err = secretfile.SaveKey(s.path(), key)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s.derive(&s.generated, key.Encode())
+	return key, err
 }
 
 func (s *sealer) path() string { return filepath.Join(s.dir, KeyFile) }
