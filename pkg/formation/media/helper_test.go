@@ -11,10 +11,14 @@ import (
 	"github.com/agentformation/service/pkg/formation/media"
 )
 
-// await asks until yes, for half a minute.
+// patience is how long a test waits for what must happen; it costs time only
+// where a test fails.
+const patience = 2 * time.Minute
+
+// await asks until yes, with patience.
 func await(t *testing.T, yes func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -22,7 +26,7 @@ func await(t *testing.T, yes func() bool) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.Fatal("it did not come about in 30 s")
+			t.Fatal("it did not come about")
 		}
 	}
 }

@@ -96,5 +96,5 @@ func fail(doing string, err error) {
 
 func newProcess(t *testing.T) *media.Process {
 	t.Helper()
-	return media.NewProcess(media.ProcessConfig{Memory: memory, Log: zerolog.Nop()})
+	return media.NewProcess(media.ProcessConfig{Memory: memory, Timeout: patience, Log: zerolog.Nop()})
 }

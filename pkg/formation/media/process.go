@@ -27,6 +27,10 @@ const (
 	defaultTimeout = 20 * time.Second
 	defaultMemory  = 448 << 20 // bytes that Go's heap, its threads and C take together
 	maxOpen        = 64
+	// readDelay bounds how long after its end, or the time of its file, what the
+	// process has written is still read. Nobody else has its pipes, so it is
+	// reached only where this process stands still.
+	readDelay = 20 * time.Second
 )
 
 // BadFileError is a file that cannot be read.
@@ -120,7 +124,7 @@ func (p *Process) do(ctx context.Context, j job, data []byte, maxOut int) (reply
 	// confinement on by Spec.Parent.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = readDelay
 	err = run(cmd)
 	var r reply
 	switch {

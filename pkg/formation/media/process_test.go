@@ -47,7 +47,7 @@ func TestProcess_ABadDocumentIsAProblemOfThatDocument(t *testing.T) {
 			if tt.skip {
 				t.Skip("the race detector needs more memory than the limit")
 			}
-			cfg := media.ProcessConfig{Memory: memory, Log: zerolog.Nop()}
+			cfg := media.ProcessConfig{Memory: memory, Timeout: patience, Log: zerolog.Nop()}
 			if strings.Contains(tt.want, "2s") {
 				cfg.Timeout = 2 * time.Second
 			}
@@ -84,7 +84,7 @@ func TestProcess_EndsWithItsCaller(t *testing.T) {
 func TestProcess_WithoutAProgramNothingIsTheDocumentsFault(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"/nowhere/at/all", "/bin/false"} {
-		p := media.NewProcess(media.ProcessConfig{Program: program, Memory: memory, Log: zerolog.Nop()})
+		p := media.NewProcess(media.ProcessConfig{Program: program, Memory: memory, Timeout: patience, Log: zerolog.Nop()})
 		if _, err := p.Text(t.Context(), document.HTML, []byte("x"), 1000); fault.NameOf(err) != "SERVICE_UNAVAILABLE" {
 			t.Errorf("%s: got %v", program, err)
 		}
