@@ -57,7 +57,7 @@ func TestNewConns_AreHeldUntilTheirHandlerRuns(t *testing.T) {
 			}
 			defer conn.Close()
 			<-known
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			shut := make(chan error, 1)
 			go func() {

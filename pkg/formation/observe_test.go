@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
@@ -155,7 +154,7 @@ func TestObserve_NobodySeesASecret(t *testing.T) {
 	c := w.client(false)
 	r := w.must(c, ask{body: `{"message":"my key is ` + canary + `","user_id":"ann"}`})
 	trace := w.must(c, ask{method: http.MethodGet, path: "/v1/requests/" + r.envelope(t).Data.RequestID + "/trace", header: admin})
-	_, err := f.Drain(t.Context(), control.DrainRequest{Timeout: 5 * time.Second})
+	_, err := f.Drain(t.Context(), control.DrainRequest{Timeout: patience})
 	w.check(err)
 	var names []string
 	all := string(trace.body) + log.String()
@@ -189,7 +188,7 @@ func TestObserve_TheLogIsHeardByThoseWhoListen(t *testing.T) {
 	f, log := w.observed("warning", nil)
 	logs := w.frames("/v1/logs?event_type=log")
 	w.must(w.client(false), ask{body: `{"message":"hello","user_id":"ann"}`})
-	_, err := f.Drain(t.Context(), control.DrainRequest{Timeout: 5 * time.Second})
+	_, err := f.Drain(t.Context(), control.DrainRequest{Timeout: patience})
 	w.check(err)
 	var got []string
 	for data := range logs {

@@ -192,7 +192,7 @@ func (c *child) exit() int {
 		if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 			c.t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		c.t.Fatal("the child did not end")
 	}
 	return c.cmd.ProcessState.ExitCode()
@@ -284,14 +284,13 @@ func TestFullDisk_IsToldToCallersAndWhatWasAcceptedEndsOnceThereIsRoom(t *testin
 	f := w.launch("launch-1")
 	f.step("serve")
 	c := w.client(true)
-	held := make(chan reply, 1)
-	go func() { held <- w.must(w.client(false), ask{body: `{"message":"held","request_id":"req_held"}`}) }()
+	held := w.later(w.client(false), ask{body: `{"message":"held","request_id":"req_held"}`})
 	told := w.open(w.client(false), ask{body: `{"message":"told","stream":true,"request_id":"req_told"}`, stream: true})
 	w.check(w.fake.WaitActive(t.Context(), 2))
 	f.step("room 1000") // less than any of the store's files
 	w.fake.Release("held")
 
-	for name, r := range map[string]reply{"accepted before": <-held, "accepted now": w.must(c, ask{body: `{"message":"x"}`})} {
+	for name, r := range map[string]reply{"accepted before": w.answer(held), "accepted now": w.must(c, ask{body: `{"message":"x"}`})} {
 		if e := r.envelope(t); r.status != fault.Unavailable.HTTPStatus() || e.Code != "SERVICE_UNAVAILABLE" || !strings.Contains(string(r.body), "disk is full") {
 			t.Errorf("%s: %d %s", name, r.status, r.body)
 		}

@@ -49,8 +49,7 @@ func TestRate_AToolServersLimitIsOverAllUsersAndToldToTheModel(t *testing.T) {
 	text, err := os.ReadFile(file)
 	w.check(err)
 	w.check(os.WriteFile(file, append(text, "capabilities: [echo]\nrate_limiting: {requests_per_hour: 1}\n"...), 0o600))
-	f := w.load(w.toolConfig("rates" + filepath.Base(filepath.Dir(w.dir))))
-	w.check(f.Serve(t.Context()))
+	w.serveTools("rates" + filepath.Base(filepath.Dir(w.dir)))
 	client := w.client(true)
 	for _, test := range []struct{ user, want string }{
 		{"ann", "Echo: hello"},

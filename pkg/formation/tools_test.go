@@ -32,6 +32,7 @@ llm:
     openai: %s
   models:
     - text: openai/fake
+async: {mode: sync}
 mcp:
   servers: [everything]
 agents:
@@ -43,7 +44,7 @@ agents:
     description: Reads.
     mcp_servers:
       - {id: everything, tools: {allow: "get-*", deny: [get-env]}}
-      - {id: files, description: Its own files, type: command, command: node, args: [%q, .]}
+      - {id: files, description: Its own files, type: command, command: node, args: [%q, .], timeout_seconds: 120}
   - id: thinker
     name: Thinker
     description: Thinks.
@@ -56,6 +57,7 @@ description: Everything there is.
 type: command
 command: node
 args: [%q]
+timeout_seconds: 120
 env: {SECRET_WORD: "${{ env.WORD }}"}
 `
 
@@ -86,6 +88,20 @@ func (w *world) toolConfig(launch string) formation.Config {
 	return cfg
 }
 
+// serveTools starts a child and returns when it knows the tools of its servers,
+// which may take longer to start than a load waits.
+func (w *world) serveTools(launch string) *formation.Formation {
+	w.t.Helper()
+	f := w.load(w.toolConfig(launch))
+	w.check(f.Serve(w.t.Context()))
+	list := ask{method: "GET", path: "/v1/mcp/tools", header: map[string]string{"X-SVC-Admin-Key": "fma_world"}}
+	until(w.t, "the tools are known", func() bool {
+		body := string(w.must(w.client(false), list).body)
+		return strings.Contains(body, `"echo"`) && strings.Contains(body, `"list_directory"`)
+	})
+	return f
+}
+
 // toolProcesses returns the processes of tool servers of a launch.
 func toolProcesses(launch string) (out []string) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -107,8 +123,7 @@ func TestTools_AgentsCallRealServersAndNoneIsLeft(t *testing.T) {
 	t.Parallel()
 	w := newToolWorld(t)
 	launch := "tools" + filepath.Base(filepath.Dir(w.dir))
-	f := w.load(w.toolConfig(launch))
-	w.check(f.Serve(t.Context()))
+	f := w.serveTools(launch)
 	client := w.client(true)
 	for _, test := range []struct{ agent, tool, args, want string }{
 		{"writer", "everything__echo", `{"message":"hello"}`, "Echo: hello"},
@@ -152,7 +167,12 @@ func TestTools_AreStoredSoThatARestartStartsNoServer(t *testing.T) {
 		return loaded, processes
 	}
 	suffix := filepath.Base(filepath.Dir(w.dir))
-	load("first" + suffix)
+	tries := 0
+	until(t, "the tools are known", func() bool { // a start waits only so long for them
+		tries++
+		loaded, _ := load(fmt.Sprint("first", tries, suffix))
+		return !strings.Contains(strings.Join(loaded.Warnings, " "), "tool server")
+	})
 	if loaded, n := load("second" + suffix); n != 0 || strings.Contains(strings.Join(loaded.Warnings, " "), "tool server") {
 		t.Errorf("%d processes, %v", n, loaded.Warnings)
 	}
@@ -182,15 +202,14 @@ func TestTools_ServerKilledDuringACallIsAToolErrorAndTheTurnGoesOn(t *testing.T)
 	t.Parallel()
 	w := newToolWorld(t)
 	launch := "kill" + filepath.Base(filepath.Dir(w.dir))
-	f := w.load(w.toolConfig(launch))
-	w.check(f.Serve(t.Context()))
+	w.serveTools(launch)
 	client := w.client(true)
 	w.fake.Add(
-		fakellm.Rule{User: "wait", Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{Name: "everything__trigger-long-running-operation", Args: `{"duration":20,"steps":200}`}}}},
+		fakellm.Rule{User: "wait", Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{Name: "everything__trigger-long-running-operation", Args: `{"duration":200,"steps":2000}`}}}},
 		fakellm.Rule{User: "echo", Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{Name: "everything__echo", Args: `{"message":"again"}`}}}},
 	)
 	stream := w.open(client, ask{body: `{"message":"wait","agent_id":"writer","stream":true}`, stream: true})
-	stream.skipTo(t, "5%") // the server is in the middle of the call
+	stream.skipTo(t, "1%") // the server is in the middle of the call
 	for _, dir := range toolProcesses(launch) {
 		pid, err := strconv.Atoi(filepath.Base(dir))
 		w.check(err)
@@ -209,8 +228,7 @@ func TestTools_TwoHundredTurnsLeaveOneProcess(t *testing.T) {
 	t.Parallel()
 	w := newToolWorld(t)
 	launch := "many" + filepath.Base(filepath.Dir(w.dir))
-	f := w.load(w.toolConfig(launch))
-	w.check(f.Serve(t.Context()))
+	w.serveTools(launch)
 	w.fake.Add(fakellm.Rule{User: "echo", Reply: fakellm.Reply{Calls: []fakellm.ToolCall{{Name: "everything__echo", Args: `{"message":"again"}`}}}})
 	const turns, atOnce = 200, 4
 	var group errgroup.Group

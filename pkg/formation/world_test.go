@@ -41,6 +41,10 @@ agents:
     description: Writes.
 `
 
+// patience is how long tests wait for what must come. It is no measure of speed:
+// a machine may stand still for seconds.
+const patience = time.Minute
+
 // world is what the children of one formation share: files, socket, model.
 type world struct {
 	t          *testing.T
@@ -118,7 +122,7 @@ func (w *world) swap(old, next *formation.Formation, oldLaunch string, lameDuck 
 	ctx := w.t.Context()
 	w.check(next.Serve(ctx))
 	w.check(old.Pause(ctx))
-	if d, err := old.Drain(ctx, control.DrainRequest{Timeout: 20 * time.Second, LameDuck: lameDuck}); err != nil || d.Unfinished != 0 {
+	if d, err := old.Drain(ctx, control.DrainRequest{Timeout: patience, LameDuck: lameDuck}); err != nil || d.Unfinished != 0 {
 		w.t.Errorf("drain: %+v, %v", d, err)
 	}
 	w.check(old.Stop(ctx))
@@ -132,6 +136,30 @@ func (w *world) client(keepAlive bool) *http.Client {
 	tr := &http.Transport{DisableKeepAlives: !keepAlive}
 	w.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
+}
+
+// wire is one connection, which the requests of a client share. A transport may
+// take another for the next of them: it gives up one whose write it has not heard
+// the end of within 50 ms.
+type wire struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (x *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Write(x.Conn); err != nil {
+		return nil, err
+	}
+	return http.ReadResponse(x.in, r)
+}
+
+// wired is an HTTP client with one connection, to the child that accepts it.
+func (w *world) wired() *http.Client {
+	w.t.Helper()
+	conn, err := net.Dial("tcp", w.addr)
+	w.check(err)
+	w.t.Cleanup(func() { conn.Close() })
+	return &http.Client{Transport: &wire{Conn: conn, in: bufio.NewReader(conn)}}
 }
 
 // ask is one request to the formation.
@@ -187,6 +215,30 @@ func (w *world) must(c *http.Client, a ask) reply {
 	return r
 }
 
+// sent is what became of a request.
+type sent struct {
+	reply
+	err error
+}
+
+// later sends a request and does not wait for its answer.
+func (w *world) later(c *http.Client, a ask) <-chan sent {
+	ended := make(chan sent, 1)
+	go func() {
+		r, err := w.do(c, a)
+		ended <- sent{r, err}
+	}()
+	return ended
+}
+
+// answer waits for what later has sent.
+func (w *world) answer(ended <-chan sent) reply {
+	w.t.Helper()
+	s := <-ended
+	w.check(s.err)
+	return s.reply
+}
+
 // envelope is the part of a reply that the tests look at.
 type envelope struct {
 	Code string `json:"code"`
@@ -220,7 +272,7 @@ func complete(body []byte) error {
 // until polls a condition that another process or goroutine makes true.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -228,7 +280,7 @@ func until(t *testing.T, what string, cond func() bool) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.Fatalf("%s did not come true in 20 s", what)
+			t.Fatalf("%s did not come true in %v", what, patience)
 		}
 	}
 }
