@@ -141,7 +141,7 @@ func TestReload_ALongStreamIsFinishedAndAnEndlessOneIsCut(t *testing.T) {
 	t.Parallel()
 	s := newServed(t, "")
 	text := readFile(t, s.made.ConfigPath)
-	writeFile(t, s.made.ConfigPath, strings.Replace(text, "drain_timeout: 2", "drain_timeout: 5", 1))
+	writeFile(t, s.made.ConfigPath, strings.Replace(text, "drain_timeout: 2", "drain_timeout: 10", 1))
 	s.start()
 	d := s.deploy("hello")
 	open := func(path string) *bufio.Reader {
@@ -164,7 +164,7 @@ func TestReload_ALongStreamIsFinishedAndAnEndlessOneIsCut(t *testing.T) {
 		if text, err := s.ask(t.Context(), s.http, s.url+"/api/hello/"); err != nil || text != strconv.Itoa(d.PID) {
 			t.Fatalf("meanwhile: %q, %v", text, err)
 		}
-		if took := time.Since(asked); took > time.Second {
+		if took := time.Since(asked); took > 5*time.Second { // with the new program it would be eight or more
 			t.Errorf("a request took %s", took)
 		}
 	}
@@ -178,7 +178,7 @@ func TestReload_ALongStreamIsFinishedAndAnEndlessOneIsCut(t *testing.T) {
 	if list, err := s.api().List(t.Context(), ""); err != nil || len(list) != 1 || list[0].PID != d.PID {
 		t.Errorf("list: %+v, %v", list, err)
 	}
-	if took := time.Since(began); took < 4*time.Second || took > 20*time.Second {
+	if took := time.Since(began); took < 9*time.Second || took > time.Minute {
 		t.Errorf("the list was answered after %s, want when the drain time was over", took)
 	}
 	all, err := io.ReadAll(long)
