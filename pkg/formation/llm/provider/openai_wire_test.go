@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -414,32 +416,72 @@ func TestNewOpenAI_IgnoresTheEnvironment(t *testing.T) {
 	}
 }
 
+// pipes is a listener whose connections are made in memory, so that a bubble's
+// time passes only while nobody has anything to do.
+type pipes struct {
+	dialed atomic.Int64
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	p.dialed.Add(1)
+	ours, theirs := net.Pipe()
+	p.conns <- theirs
+	return ours, nil
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error { close(p.closed); return nil }
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
+
 func TestOpenAI_WaitsAMomentForTheEndOfAStream(t *testing.T) {
 	t.Parallel()
-	fake := fakellm.Start(t, fakellm.Options{})
-	for _, gate := range []string{"a", "b", "c"} {
-		fake.Add(fakellm.Rule{Times: 1, Reply: fakellm.Reply{
-			Frames: []string{`{"choices":[{"delta":{"content":"ok"}}]}`}, Gate: gate, GateAfter: 2,
-		}})
-	}
-	tr := &http.Transport{}
-	t.Cleanup(tr.CloseIdleConnections)
-	m, err := NewOpenAI(llm.Endpoint{Name: "local", BaseURL: fake.URL(), Transport: tr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, gate := range []string{"a", "b", "c"} {
-		for chunk, err := range m.Stream(t.Context(), hello(true)) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if chunk.Done {
-				fake.Release(gate) // only now does the server end the stream
-			}
-		}
-	}
-	if n := fake.Connections(); n != 1 {
-		t.Errorf("3 calls in a row used %d connections", n)
+	for name, tc := range map[string]struct {
+		pause time.Duration // of the server before the end
+		want  int64         // connections
+	}{"short": {drainTime - 1, 1}, "long": {drainTime + 1, 3}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				line := &pipes{conns: make(chan net.Conn, 8), closed: make(chan struct{})}
+				srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					stream(`{"choices":[{"delta":{"content":"ok"}}]}`, "[DONE]")(w, r)
+					_ = http.NewResponseController(w).Flush()
+					<-time.After(tc.pause)
+				})}
+				served := make(chan error, 1)
+				go func() { served <- srv.Serve(line) }()
+				tr := &http.Transport{DialContext: line.dial}
+				m, err := NewOpenAI(llm.Endpoint{Name: "local", BaseURL: "http://local/v1", Transport: tr})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					if reply, err := collect(t, m, hello(true)); err != nil || reply.Text != "ok" {
+						t.Errorf("reply %+v, error %v", reply, err)
+					}
+				}
+				if n := line.dialed.Load(); n != tc.want {
+					t.Errorf("3 calls in a row used %d connections, want %d", n, tc.want)
+				}
+				<-time.After(time.Minute) // the server has ended its replies
+				tr.CloseIdleConnections()
+				srv.Close()
+				if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
 
