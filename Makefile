@@ -43,7 +43,7 @@ test: ## run every test with the race detector
 	@scripts/deps test
 	@scripts/deps-npm.sh
 	@scripts/deps-onnxruntime.sh
-	go test -race -shuffle=on -count=1 -timeout=10m ./...
+	go test -race -shuffle=on -count=1 -timeout=20m ./...
 
 check: lint vet fresh test ## what CI demands: format, lint, vet, generated files, tests
 

@@ -21,6 +21,15 @@ func (p *pulse) see(beat uint64, now time.Time) {
 	}
 }
 
+// stood takes off the time by which a look came later than it was meant to: the
+// supervisor was stopped, and with it perhaps the whole machine, so that the
+// child could not move either.
+func (p *pulse) stood(late time.Duration) {
+	if late > 0 {
+		p.moved = p.moved.Add(late)
+	}
+}
+
 // dead tells whether the bound has passed. Ask after a reading, not instead of
 // one: a supervisor that was itself stopped for a while has seen nothing.
 func (p *pulse) dead(now time.Time) bool { return now.Sub(p.moved) >= p.bound }
@@ -52,6 +61,7 @@ func (m *Manager) watchHealth(ctx context.Context, c *child, hung chan<- struct{
 func (m *Manager) pulseLost(ctx context.Context, c *child) bool {
 	interval, timeout := m.cfg.HealthInterval, m.cfg.HealthTimeout
 	p := pulse{bound: interval + timeout, moved: m.now()}
+	due := p.moved
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -60,11 +70,14 @@ func (m *Manager) pulseLost(ctx context.Context, c *child) bool {
 			return false
 		case <-timer.C:
 		}
+		asked := m.now()
+		p.stood(asked.Sub(due))
 		h, err := askHealth(ctx, c.conn, timeout)
 		if ctx.Err() != nil {
 			return false
 		}
 		now := m.now()
+		p.stood(now.Sub(asked) - timeout)
 		if err == nil {
 			p.see(h.Heartbeat, now)
 		}
@@ -72,7 +85,9 @@ func (m *Manager) pulseLost(ctx context.Context, c *child) bool {
 			return true
 		}
 		m.noteHealth(c, err == nil && h.Ready, err == nil)
-		timer.Reset(p.next(now, interval))
+		wait := p.next(now, interval)
+		due = now.Add(wait)
+		timer.Reset(wait)
 	}
 }
 

@@ -114,6 +114,23 @@ func TestPulse_DeadOnlyWhenItStoodStillForTheBound(t *testing.T) {
 	}
 }
 
+func TestPulse_AStandstillOfTheSupervisorIsNotTheChilds(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(100, 0)
+	p := pulse{bound: 35 * time.Second, moved: start}
+	p.see(1, start)
+	now := start.Add(time.Hour) // the look was meant for 30 s
+	p.stood(now.Sub(start.Add(30 * time.Second)))
+	p.see(1, now)
+	if p.dead(now) || p.next(now, 30*time.Second) != 5*time.Second {
+		t.Errorf("dead %v, next %s; want the 5 s that are left", p.dead(now), p.next(now, 30*time.Second))
+	}
+	p.stood(-time.Second) // an answer before its limit gives nothing
+	if now = now.Add(5 * time.Second); !p.dead(now) {
+		t.Error("a child that stands still after that lives")
+	}
+}
+
 func TestWait_ReturnsTheCause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
