@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/control"
+	"github.com/agentformation/service/pkg/filelock"
 	"github.com/agentformation/service/pkg/formation"
 	"github.com/agentformation/service/pkg/httpx"
 	"github.com/agentformation/service/pkg/manifest"
@@ -142,8 +143,5 @@ func lockState(dir string) (unlock func(), err error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("another process runs the formation in %s (it holds %s): stop it first, or give --state-dir", dir, path)
 	}
-	return func() {
-		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
-		_ = f.Close()
-	}, nil
+	return func() { filelock.Release(f) }, nil
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/client"
+	"github.com/agentformation/service/pkg/filelock"
 )
 
 // running is the supervisor process that serves a home on this machine.
@@ -33,10 +34,9 @@ func findRunning(dir string) (*running, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for the supervisor: %w", err)
 	}
-	defer lock.Close()
+	defer filelock.Release(lock)
 	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); {
 	case err == nil:
-		_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
 		return nil, noneRuns(dir)
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		return nil, fmt.Errorf("look for the supervisor: %w", err)

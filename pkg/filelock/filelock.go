@@ -2,7 +2,8 @@
 // the lock file, the others wait for it.
 //
 // The lock is the kernel's: it ends with the process that holds it, however that
-// ends, and the file stays. The rooms around the embedding process import it.
+// ends, and the file stays. The rooms around the embedding process wait for it
+// with Take; those with locks and messages of their own end them with Release.
 package filelock
 
 import (
@@ -33,10 +34,7 @@ func Take(ctx context.Context, path string, mode fs.FileMode, waiting func()) (u
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() {
-				_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
-				_ = f.Close()
-			}, nil
+			return func() { Release(f) }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			_ = f.Close()
@@ -52,4 +50,12 @@ func Take(ctx context.Context, path string, mode fs.FileMode, waiting func()) (u
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// Release closes a file and frees the lock (flock) that it may have, at once.
+// Closing alone would not: a process that is just being started has the file too
+// until its program begins, and a lock goes with the last who has its file.
+func Release(f *os.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // it can only be one that was never taken
+	_ = f.Close()
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/filelock"
 	"github.com/agentformation/service/pkg/manifest"
 )
 
@@ -230,10 +231,7 @@ func lock(dir string) (unlock func(), err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the formation: %w", err), f.Close())
 	}
-	return func() {
-		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // a process that is just being started may have the file too
-		_ = f.Close()
-	}, nil
+	return func() { filelock.Release(f) }, nil
 }
 
 // maxArg bounds an argument of a command, in bytes.

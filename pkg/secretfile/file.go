@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/filelock"
 )
 
 // readLimited reads a regular file of at most limit bytes, without the white
@@ -82,10 +83,7 @@ func Lock(dir string, wait time.Duration) (unlock func(), err error) {
 	defer tick.Stop()
 	for ; ; wait -= pause {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			return func() {
-				_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
-				f.Close()
-			}, nil
+			return func() { filelock.Release(f) }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("lock directory: %w", err), f.Close())

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/filelock"
 	"github.com/agentformation/service/pkg/supervisor/auth"
 )
 
@@ -245,10 +246,7 @@ func lockDirectory(dir string) (unlock func(), err error) {
 	defer tick.Stop()
 	for range tries {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			return func() {
-				_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
-				f.Close()
-			}, nil
+			return func() { filelock.Release(f) }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("lock home directory: %w", err), f.Close())

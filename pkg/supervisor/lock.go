@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/filelock"
 )
 
 // lock is the proof that one supervisor owns a home directory. The kernel drops
@@ -67,10 +68,6 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// release lets the next supervisor in, at once: the lock goes with the last
-// descriptor, and a process that is just being started may still have one. The
-// file stays: removing it would let two processes lock two files of the same name.
-func (l *lock) release() {
-	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
-	_ = l.f.Close()
-}
+// release lets the next supervisor in. The file stays: removing it would let
+// two processes lock two files of the same name.
+func (l *lock) release() { filelock.Release(l.f) }

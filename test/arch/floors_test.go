@@ -30,8 +30,9 @@ var floors = []floor{
 	{"proto/control/v1", nil, "generated messages, reached through pkg/control"},
 	{"pkg/archive", nil, "safe unpacking knows files, not formations"},
 	{"pkg/manifest", nil, "reading a formation's files needs no running part"},
-	{"pkg/scaffold", []string{"pkg/manifest"}, "writes files of the kinds that manifest reads, and has it read them"},
-	{"pkg/secretfile", nil, "one file format"},
+	{"pkg/filelock", nil, "a lock is a file; what it guards is its caller's business"},
+	{"pkg/scaffold", []string{"pkg/filelock", "pkg/manifest"}, "writes files of the kinds that manifest reads, and has it read them"},
+	{"pkg/secretfile", []string{"pkg/filelock"}, "one file format"},
 	{"pkg/redact", nil, "knows texts, not whose they are"},
 	{"pkg/httpx", nil, "HTTP manners of both doors; knows neither API"},
 	{"pkg/control", []string{"proto/control/v1"}, "hides the wire of the child's contract"},
@@ -39,7 +40,6 @@ var floors = []floor{
 	{"pkg/client", nil, "a caller of the HTTP APIs sees what any client sees"},
 	{"pkg/tracing", nil, "the way of spans to a collector; whose they are is told to it"},
 	{"pkg/confine", nil, "what a process does to itself knows the kernel only"},
-	{"pkg/filelock", nil, "a lock is a file; what it guards is its caller's business"},
 	{"pkg/embedder", []string{"pkg/filelock"}, "asks the embedding process; links none of what it runs"},
 	{"pkg/embedder/hub", []string{"pkg/filelock"}, "fetches files; what they mean is model's business"},
 	{"pkg/embedder/tokenizer", nil, "text in, numbers out"},
@@ -67,7 +67,7 @@ var floors = []floor{
 	{"pkg/supervisor/draft", nil, "files of one directory; what they are for is deploy's business"},
 	{
 		"pkg/supervisor/backup",
-		[]string{"pkg/manifest", "pkg/supervisor/registry"},
+		[]string{"pkg/filelock", "pkg/manifest", "pkg/supervisor/registry"},
 		"copies a home; registry knows what is in its file and how a database is copied, manifests name stores elsewhere",
 	},
 	{"pkg/supervisor/limits", []string{"pkg/confine"}, "says what a child confines itself by; who launches it is not its business"},
@@ -108,7 +108,7 @@ var floors = []floor{
 	},
 	{
 		"pkg/supervisor",
-		[]string{"pkg/tracing", "pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/embedder", "pkg/embedder/hub", "pkg/supervisor/..."},
+		[]string{"pkg/filelock", "pkg/tracing", "pkg/archive", "pkg/manifest", "pkg/secretfile", "pkg/redact", "pkg/httpx", "pkg/control", "pkg/embedder", "pkg/embedder/hub", "pkg/supervisor/..."},
 		"assembly knows every part of its side",
 	},
 
@@ -226,14 +226,14 @@ var floors = []floor{
 	{
 		"cmd/supervisor",
 		[]string{
-			"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/redact", "pkg/scaffold", "pkg/secretfile",
+			"pkg/supervisor", "pkg/client", "pkg/archive", "pkg/manifest", "pkg/redact", "pkg/scaffold", "pkg/secretfile", "pkg/filelock",
 			"pkg/supervisor/logs", "pkg/supervisor/backup", "pkg/supervisor/doctor",
 		},
 		"commands are thin calls of the supervisor or its client; a draft's logs are read where they lie; the lines shown of a file have no secrets",
 	},
 	{
 		"cmd/formation-runtime",
-		[]string{"pkg/formation", "pkg/formation/media", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx", "pkg/redact", "pkg/embedder/..."},
+		[]string{"pkg/formation", "pkg/formation/media", "pkg/control", "pkg/confine", "pkg/manifest", "pkg/httpx", "pkg/redact", "pkg/filelock", "pkg/embedder/..."},
 		"serves one formation, as a child that confines itself first, or alone; alone it names its launch and listens where the manifest says; the embedding process of a host and the one that works on a stranger's file are the same program",
 	},
 }

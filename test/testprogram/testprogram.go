@@ -1,7 +1,8 @@
-// Package testprogram writes programs that tests start. A process that is
-// forked while a program is being written holds the open file until its own
-// exec, and starting the program meanwhile fails with "text file busy"
-// (https://go.dev/issue/22315).
+// Package testprogram is about the moment between fork and exec, in which a
+// process that is being started has every open file of the one that starts it.
+// Write and Copy make programs that tests start: one that such a process has open
+// for writing fails with "text file busy" (https://go.dev/issue/22315). Fork shows
+// what such a process does to locks.
 package testprogram
 
 import (

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agentformation/service/pkg/fault"
+	"github.com/agentformation/service/pkg/filelock"
 )
 
 // stagingSuffix names the directory beside the home in which a backup is
@@ -101,14 +102,13 @@ func notRunning(home string) error {
 	if err != nil {
 		return fmt.Errorf("look for a supervisor: %w", err)
 	}
-	defer f.Close()
+	defer filelock.Release(f)
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		text := make([]byte, 64)
 		n, _ := f.Read(text)
 		pid, _, _ := strings.Cut(string(text[:n]), " ")
 		return fault.Errorf(fault.Conflict, nameRunning, "a supervisor (process %s) runs on %s; stop it first", pid, home)
 	}
-	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // a process that is just being started may have the file too
 	return nil
 }
 
@@ -168,8 +168,7 @@ func (s *staging) close() {
 		s.root.Close()
 	}
 	if s.lock != nil {
-		_ = unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) // as in notRunning
-		s.lock.Close()
+		filelock.Release(s.lock)
 	}
 }
 

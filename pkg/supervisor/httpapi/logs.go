@@ -72,9 +72,6 @@ func (a *API) followedLogs(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.cfg.Deploy.Get(c.Request().Context(), id); err != nil {
-		return err
-	}
 	// Whoever is told that it is connected misses nothing that is written then.
 	follower, err := a.cfg.Deploy.FollowLog(id, streams)
 	if err != nil {

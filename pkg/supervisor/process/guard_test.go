@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/agentformation/service/pkg/fault"
 	"github.com/agentformation/service/pkg/supervisor/process"
@@ -225,4 +226,27 @@ func TestGuard_AdoptedChildIsWatchedAndLeftAlone(t *testing.T) {
 	if got := second.seen(); got != "started ended command start started" {
 		t.Errorf("adopted child and its replacement: %s", got)
 	}
+}
+
+// tardy has no process to give until the time to become ready is over.
+type tardy struct {
+	guard
+	over time.Duration
+}
+
+func (g *tardy) Start(*exec.Cmd) error {
+	<-time.After(g.over)
+	return errors.New("there is no room for a process")
+}
+
+func TestStart_WithoutAProcessByTheDeadlineIsAFailureAndNoInterruption(t *testing.T) {
+	t.Parallel()
+	f := setup(t, "ok")
+	f.spec.ReadyTimeout = 50 * time.Millisecond
+	f.spec.Guard = &tardy{over: 2 * f.spec.ReadyTimeout}
+	m := f.manager()
+	if err := m.Start(t.Context(), f.spec, nil); fault.From(err).Name != "SpawnError" || !strings.Contains(fault.From(err).Message, "deadline has passed") {
+		t.Fatalf("start: %v, want a SpawnError that tells of the deadline", err)
+	}
+	f.assertCrashed(m)
 }

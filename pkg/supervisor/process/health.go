@@ -47,7 +47,8 @@ func (m *Manager) watchHealth(ctx context.Context, c *child, hung chan<- struct{
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if m.pulseLost(ctx, c) {
+		ask := func(ctx context.Context) (control.Health, error) { return askHealth(ctx, c.conn, m.cfg.HealthTimeout) }
+		if m.pulseLost(ctx, ask, func(ready, answered bool) { m.noteHealth(c, ready, answered) }) {
 			close(hung)
 		}
 	}()
@@ -57,8 +58,9 @@ func (m *Manager) watchHealth(ctx context.Context, c *child, hung chan<- struct{
 	}
 }
 
-// pulseLost returns true when the heartbeat is gone, false when ctx ended.
-func (m *Manager) pulseLost(ctx context.Context, c *child) bool {
+// pulseLost asks for health and tells note what it hears. It returns true when the
+// heartbeat is gone, false when ctx ended.
+func (m *Manager) pulseLost(ctx context.Context, ask func(context.Context) (control.Health, error), note func(ready, answered bool)) bool {
 	interval, timeout := m.cfg.HealthInterval, m.cfg.HealthTimeout
 	p := pulse{bound: interval + timeout, moved: m.now()}
 	due := p.moved
@@ -72,19 +74,23 @@ func (m *Manager) pulseLost(ctx context.Context, c *child) bool {
 		}
 		asked := m.now()
 		p.stood(asked.Sub(due))
-		h, err := askHealth(ctx, c.conn, timeout)
+		h, err := ask(ctx)
 		if ctx.Err() != nil {
 			return false
 		}
 		now := m.now()
-		p.stood(now.Sub(asked) - timeout)
+		took := now.Sub(asked)
+		if took < 2*timeout {
+			took -= timeout // which an answer may take; after a standstill there is time for another
+		}
+		p.stood(took)
 		if err == nil {
 			p.see(h.Heartbeat, now)
 		}
 		if p.dead(now) {
 			return true
 		}
-		m.noteHealth(c, err == nil && h.Ready, err == nil)
+		note(err == nil && h.Ready, err == nil)
 		wait := p.next(now, interval)
 		due = now.Add(wait)
 		timer.Reset(wait)

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentformation/service/pkg/control"
 )
 
 func TestNext_FirstAtOnceThenDoublesToTheMost(t *testing.T) {
@@ -128,6 +131,40 @@ func TestPulse_AStandstillOfTheSupervisorIsNotTheChilds(t *testing.T) {
 	p.stood(-time.Second) // an answer before its limit gives nothing
 	if now = now.Add(5 * time.Second); !p.dead(now) {
 		t.Error("a child that stands still after that lives")
+	}
+}
+
+func TestWatch_AChildIsNotKilledForAStandstillOfTheMachine(t *testing.T) {
+	t.Parallel()
+	for name, when := range map[string]struct {
+		at    string
+		asked int
+	}{"between two looks": {"note", 3}, "while it is asked": {"ask", 4}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var stood time.Duration // of everything but the bubble's timers
+				m := &Manager{now: func() time.Time { return time.Now().Add(stood) }}
+				m.cfg.HealthInterval, m.cfg.HealthTimeout = 30*time.Second, 5*time.Second
+				begin, asked := time.Now(), 0
+				stand := func(at string) {
+					if at == when.at && asked == when.asked {
+						stood = time.Hour
+					}
+				}
+				ask := func(context.Context) (control.Health, error) {
+					asked++
+					stand("ask")
+					return control.Health{Ready: true, Heartbeat: uint64(min(asked, 3))}, nil // its heart stands still at last
+				}
+				if !m.pulseLost(t.Context(), ask, func(bool, bool) { stand("note") }) {
+					t.Error("a dead child is not noticed")
+				}
+				if took := time.Since(begin); took != 95*time.Second { // the third look, and the bound after it
+					t.Errorf("it was given up after %s", took)
+				}
+			})
+		})
 	}
 }
 

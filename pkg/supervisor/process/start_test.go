@@ -290,18 +290,6 @@ func TestStart_WithoutProgressEndsAtTheDeadline(t *testing.T) {
 	f.assertCrashed(m)
 }
 
-// The deadline may also pass before there is a process.
-func TestStart_WithoutTimeForAProcessIsAFailureAndNoInterruption(t *testing.T) {
-	t.Parallel()
-	f := setup(t, "ok")
-	f.spec.ReadyTimeout = time.Nanosecond
-	m := f.manager()
-	if err := m.Start(t.Context(), f.spec, nil); fault.KindOf(err) != fault.Failed || !strings.Contains(fault.From(err).Message, "read") {
-		t.Errorf("start: %v, want a failure that tells of the deadline", err)
-	}
-	f.assertCrashed(m)
-}
-
 func TestStart_EndOfContextGivesUpAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t, "stuck")
