@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Options say how a supervisor differs from the one that init makes.
@@ -139,7 +140,7 @@ func (s *Supervisor) end() {
 			s.TB.Errorf("the supervisor ended with %d", code)
 		}
 	}
-	for _, pid := range processesBelow(s.Home) {
+	for _, pid := range s.leftBehind() {
 		s.TB.Errorf("process %d is left behind", pid)
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -147,6 +148,27 @@ func (s *Supervisor) end() {
 	if s.TB.Failed() && s.Process != nil {
 		s.TB.Logf("the supervisor's log, without its requests:\n%s", s.Out.without(`"message":"request"`))
 		s.logChildren()
+	}
+}
+
+// leftBehind returns the processes that do not end by themselves. A supervisor
+// that was killed may have started one that nobody knows; that one ends when it
+// finds nobody to report to.
+func (s *Supervisor) leftBehind() []int {
+	limit := time.NewTimer(Patience)
+	defer limit.Stop()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		left := processesBelow(s.Home)
+		if len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-limit.C:
+			return left
+		}
 	}
 }
 
